@@ -1,0 +1,129 @@
+"""Every error this project raises on purpose. The family says what happens next.
+
+::
+
+    OrchestrateError
+    ├── SpecError              the user fixes a file or a word; exit code 2, nothing was started
+    │   └── RefusedError       what was asked is understood, but this backend or version cannot give it
+    ├── InfrastructureError    our failure or the machine's: another launch, never the agent's score
+    │   ├── StoreError         the object store did not do what was asked
+    │   │   └── NotFoundError  there is no object under that key
+    │   ├── SandboxError       a sandbox could not be made, watched or frozen
+    │   ├── GatewayError       the gateway or relay did not answer as agreed
+    │   └── GraderError        the grader service could not be reached or failed in passing
+    ├── TrialError             a result: something that the agent did
+    ├── CannotJudgeError       there is no honest answer to the question asked; exit code 4
+    └── StoppedError           a person interrupted; exit code 130
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+class OrchestrateError(Exception):
+    """Root of the tree. ``exit_code`` is what the command line ends with."""
+
+    exit_code: ClassVar[int] = 5
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """One mistake in one file, located as well as it can be.
+
+    ``line`` and ``column`` count from 1; 0 means that the whole file is meant. ``field`` is a dotted path such as
+    ``environment.resources.cpu`` or ``checks[0].run``; it is empty when no field is meant.
+    """
+
+    file: str
+    line: int = 0
+    column: int = 0
+    field: str = ""
+    message: str = ""
+
+    def __str__(self) -> str:
+        place = self.file if not self.line else f"{self.file}:{self.line}:{self.column}"
+        return f"{place}: {self.field}: {self.message}" if self.field else f"{place}: {self.message}"
+
+
+class SpecError(OrchestrateError):
+    """What a person wrote cannot be used. Carries every problem found, in order of file and line."""
+
+    exit_code = 2
+
+    def __init__(self, problems: Iterable[Problem] | str) -> None:
+        self.problems: tuple[Problem, ...] = () if isinstance(problems, str) else tuple(sorted(set(problems)))
+        super().__init__(problems if isinstance(problems, str) else "\n".join(map(str, self.problems)))
+
+
+class RefusedError(SpecError):
+    """What was asked for is understood but cannot be given here. The message names it, the reason and the way out."""
+
+
+class InfrastructureError(OrchestrateError):
+    """Our failure, never the agent's. ``cause`` is a short stable word: equal causes are counted together."""
+
+    def __init__(self, message: str, *, cause: str = "infrastructure") -> None:
+        super().__init__(message)
+        self.cause = cause
+
+
+class StoreError(InfrastructureError):
+    """The object store did not do what was asked."""
+
+    def __init__(self, message: str, *, cause: str = "store") -> None:
+        super().__init__(message, cause=cause)
+
+
+class NotFoundError(StoreError):
+    """There is no object under ``key``."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"no object {key!r} in the store", cause="store_not_found")
+        self.key = key
+
+
+class SandboxError(InfrastructureError):
+    """A sandbox could not be made, watched or frozen."""
+
+    def __init__(self, message: str, *, cause: str = "sandbox") -> None:
+        super().__init__(message, cause=cause)
+
+
+class GatewayError(InfrastructureError):
+    """The gateway or relay did not answer as agreed."""
+
+    def __init__(self, message: str, *, cause: str = "gateway") -> None:
+        super().__init__(message, cause=cause)
+
+
+class GraderError(InfrastructureError):
+    """The grader service could not be reached, or failed in a way that may pass."""
+
+    def __init__(self, message: str, *, cause: str = "grader") -> None:
+        super().__init__(message, cause=cause)
+
+
+class TrialError(OrchestrateError):
+    """Something that the agent did. It is a result, so it never escapes the spine."""
+
+
+class CannotJudgeError(OrchestrateError):
+    """The question has no honest answer with what is there."""
+
+    exit_code = 4
+
+
+class StoppedError(OrchestrateError):
+    """A person interrupted the work; what was done is kept and can be resumed."""
+
+    exit_code = 130
+
+
+def nearest(name: str, valid: Iterable[str]) -> str:
+    """Return ``" (did you mean 'x'?)"`` for the closest valid name, or an empty string when nothing is close."""
+    found = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.6)
+    return f" (did you mean {found[0]!r}?)" if found else ""

@@ -1,0 +1,145 @@
+"""The run manifest: every digest that a number depends on, written once before the first trial.
+
+It holds all that driver, gateway and grader need to go on without the files the run was made from. It holds no check: those are in the
+graders bundles, which only the grader reads.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import Field
+
+from orchestrator.records.base import Record
+from orchestrator.records.state import EndedAs
+from orchestrator.spec.agent import Agent
+from orchestrator.spec.submission import RunLimits
+from orchestrator.spec.suite import Quarantined
+from orchestrator.spec.task import Budgets, Environment, Expect, Kind
+
+
+class Bundles(Record):
+    """Tree digests (``sha256:…``) of a task's bundles, one per audience."""
+
+    sandbox: str
+    """Instruction, workspace, memory: the only thing that an agent's sandbox gets."""
+    world: str
+    """Tools, seeds, cassettes, scripts, budgets: the gateway's."""
+    graders: str
+    """Checks, hidden tests, goals: the grader's."""
+    solutions: dict[str, str] = {}
+    """``oracle`` and ``wrong/NAME`` to the solution that such an agent gets."""
+
+
+class ManifestTask(Record):
+    """What is known of a task outside of the grader."""
+
+    id: str
+    """Task id."""
+    version: int
+    """The author's version."""
+    digest: str
+    """Digest of the whole task: model after defaults, and all bundles."""
+    kind: Kind
+    """capability or regression."""
+    tier: int
+    """1 to 4."""
+    expect: Expect
+    """The right ending."""
+    final_checked: EndedAs | None = None
+    """The ending that a ``final`` check lists, if the task has one."""
+    tags: tuple[str, ...] = ()
+    """Slices."""
+    environment: Environment
+    """Where the agent works."""
+    budgets: Budgets
+    """What it may spend."""
+    samples: int = Field(ge=1)
+    """Trials per agent in this run."""
+    bundles: Bundles
+    """Digests by audience."""
+
+
+class ManifestAgent(Record):
+    """One agent of the run."""
+
+    name: str
+    """File name without its end, or ``oracle``, ``nop``, ``wrong/NAME``."""
+    digest: str
+    """Digest of the file, its bundle, prompt and scripts."""
+    agent: Agent
+    """The configuration."""
+    prompt: str | None = None
+    """Text of the prompt file."""
+    bundle: str | None = None
+    """Digest of the agent's own files (audience ``sandbox``)."""
+    scripts: str | None = None
+    """Digest of the conversation files (audience ``world``)."""
+
+
+class Code(Record):
+    """The commit that the suite came from."""
+
+    commit: str | None = None
+    """Full hex, None outside of a repository."""
+    dirty: bool | None = None
+    """Whether files differed from it."""
+
+
+class RunManifest(Record):
+    """One run."""
+
+    schema_version: Literal[1] = 1
+    run: str
+    """Run id."""
+    created_at: datetime
+    """When it was submitted, UTC."""
+    orchestrate_version: str
+    """Version of this program."""
+    code: Code
+    """Where the suite came from."""
+    suite: str
+    """Suite id."""
+    suite_digest: str
+    """Digest of the suite file and all its tasks, those left out of this run included."""
+    metric: str
+    """The suite's metric."""
+    k: int
+    """``k`` of the metric."""
+    quarantine: tuple[Quarantined, ...] = ()
+    """Quarantine entries in force at submission."""
+    tasks: tuple[ManifestTask, ...]
+    """The tasks of this run, sorted by id."""
+    agents: tuple[ManifestAgent, ...]
+    """The agents, in the order given."""
+    seed: int = Field(ge=0)
+    """Seed of the run; from the content of suite and agents, so equal submissions behave equally."""
+    backend: str
+    """Sandbox backend."""
+    labels: dict[str, str] = {}
+    """What the backend does not promise in full."""
+    pool: str
+    """Who ran the trials."""
+    max_launches: int = Field(default=3, ge=1)
+    """Launches per trial, at most."""
+    limits: RunLimits = RunLimits()
+    """What the run may use."""
+    price_table: str | None = None
+    """Digest of the price table; None when no price is known."""
+    grader_version: str = ""
+    """Version of the grader service that was wired in."""
+
+    def task(self, task_id: str) -> ManifestTask:
+        """Return the task of that id. Raises KeyError."""
+        for task in self.tasks:
+            if task.id == task_id:
+                return task
+        raise KeyError(task_id)
+
+    def agent(self, name: str) -> ManifestAgent:
+        """Return the agent of that name. Raises KeyError."""
+        for agent in self.agents:
+            if agent.name == name:
+                return agent
+        raise KeyError(name)

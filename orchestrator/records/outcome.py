@@ -1,0 +1,118 @@
+"""What a launch came to: the gateway's seal and the driver's outcome marker."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from orchestrator.records.base import BlobRef, Record
+from orchestrator.records.state import EndedAs, FinalAnswer, Finding, FrozenState
+from orchestrator.records.termination import BudgetReason, OutcomeClass, TerminationReason
+from orchestrator.records.usage import Usage
+
+
+class Seal(Record):
+    """The gateway's last word on a launch: tokens revoked, open calls settled, trajectory closed with its hash."""
+
+    schema_version: Literal[1] = 1
+    run: str
+    """Run id."""
+    trial: str
+    """``TASK@AGENT:N``."""
+    launch: int = Field(ge=1)
+    """Launch number, from 1."""
+    trajectory: BlobRef
+    """The closed trajectory file."""
+    usage: Usage
+    """Everything the launch's model calls used."""
+    steps: int = Field(ge=0)
+    """Model responses."""
+    tool_calls: int = Field(ge=0)
+    """Tool calls."""
+    waiting_s: float = Field(ge=0)
+    """Seconds of waiting that are not the agent's: provider queue and retries."""
+    stopped: BudgetReason | Literal["model_api_error", "model_request_error"] | None = None
+    """The limit that was reached, or the model failure that ended the work, if any."""
+    finish: FinalAnswer | None = None
+    """The ending given by the ``finish`` tool, if any; the first one counts."""
+    models: tuple[str, ...] = ()
+    """Model ids as they came back from the providers, sorted."""
+    findings: tuple[Finding, ...] = ()
+    """What the gateway noticed."""
+
+
+class Exit(Record):
+    """How the agent's first process ended, seen from outside."""
+
+    code: int | None = None
+    """Exit code, if it exited."""
+    signal: int | None = None
+    """Signal that ended it, if one did."""
+
+
+class Times(Record):
+    """When and how long. Times are seconds since 1970 (UTC)."""
+
+    started: float
+    """When the agent's process started; when the launch started, if the agent never did."""
+    ended: float
+    """When the tree was seen dead."""
+    working_s: float = Field(ge=0)
+    """Wall clock without waiting, in seconds."""
+    waiting_s: float = Field(ge=0)
+    """Waiting at the gateway, in seconds."""
+    setup_s: float = Field(default=0, ge=0)
+    """From registration to the agent's start, in seconds."""
+    freeze_s: float = Field(default=0, ge=0)
+    """From the tree's death to the committed state, in seconds."""
+
+
+class Outcome(Record):
+    """What the driver commits for a launch. Its presence ends the launch."""
+
+    schema_version: Literal[1] = 1
+    run: str
+    """Run id."""
+    trial: str
+    """``TASK@AGENT:N``."""
+    launch: int = Field(ge=1)
+    """Launch number, from 1."""
+    outcome_class: OutcomeClass
+    """``result`` is graded; ``infra`` leads to another launch; ``cancelled`` does not."""
+    termination_reason: TerminationReason
+    """How it ended."""
+    ended_as: EndedAs | None = None
+    """The ending that the agent gave, if it gave a valid one."""
+    final: FinalAnswer | None = None
+    """The whole answer."""
+    exit: Exit | None = None
+    """How the first process ended."""
+    state: FrozenState | None = None
+    """The frozen world; None when there is none to grade."""
+    output: BlobRef | None = None
+    """The last output of the agent's process, standard output and error together."""
+    trajectory: BlobRef | None = None
+    """The closed trajectory."""
+    usage: Usage
+    """What the model calls used."""
+    steps: int = Field(default=0, ge=0)
+    """Model responses."""
+    tool_calls: int = Field(default=0, ge=0)
+    """Tool calls."""
+    models: tuple[str, ...] = ()
+    """Model ids as they came back."""
+    times: Times
+    """When and how long."""
+    findings: tuple[Finding, ...] = ()
+    """What was noticed."""
+    labels: dict[str, str] = {}
+    """What the sandbox could not promise in full, such as ``limits: sampled``."""
+    error: str | None = None
+    """For ``infra``: what failed, in one line."""
+    cause: str | None = None
+    """For ``infra``: the short word under which equal failures are counted."""
+    writer_id: str
+    """Who wrote it."""
+    epoch: int = Field(default=1, ge=1)
+    """The driver's epoch."""

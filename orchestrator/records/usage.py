@@ -1,0 +1,45 @@
+"""What model calls used, in buckets that never overlap, and what they cost."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from orchestrator.records.base import Record
+
+
+class Usage(Record):
+    """Tokens in exclusive buckets; ``reasoning`` is the part of ``output`` that was reasoning."""
+
+    uncached_input: int = Field(default=0, ge=0)
+    """Input tokens that no cache served."""
+    cache_read: int = Field(default=0, ge=0)
+    """Input tokens read from a cache."""
+    cache_write: int = Field(default=0, ge=0)
+    """Input tokens written to a cache."""
+    output: int = Field(default=0, ge=0)
+    """Output tokens, reasoning included."""
+    reasoning: int = Field(default=0, ge=0)
+    """The reasoning part of ``output``."""
+    cost_nano_usd: int | None = None
+    """Cost in 10**-9 US dollars; None when a price is unknown, never 0 for that."""
+
+    @property
+    def total(self) -> int:
+        """All tokens."""
+        return self.uncached_input + self.cache_read + self.cache_write + self.output
+
+    def plus(self, other: Usage) -> Usage:
+        """Return the sum. An unknown cost makes the sum unknown."""
+        known = self.cost_nano_usd is not None and other.cost_nano_usd is not None
+        return Usage(
+            uncached_input=self.uncached_input + other.uncached_input,
+            cache_read=self.cache_read + other.cache_read,
+            cache_write=self.cache_write + other.cache_write,
+            output=self.output + other.output,
+            reasoning=self.reasoning + other.reasoning,
+            cost_nano_usd=(self.cost_nano_usd or 0) + (other.cost_nano_usd or 0) if known else None,
+        )
+
+
+NOTHING_USED = Usage(cost_nano_usd=0)
+"""No model call: it cost nothing, which is known."""

@@ -1,0 +1,81 @@
+"""The agent file: a configuration under test. A score belongs to it, never to a model alone."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue, StringConstraints, model_validator
+
+from orchestrator.spec.base import RelativePath, Spec
+
+RUNNABLE_AGENTS = frozenset({"command", "react", "scripted", "oracle", "nop"})
+
+ModelId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]+/\S+$")]
+"""``provider/name``; the provider ``scripted`` plays conversations from files."""
+
+
+class Price(Spec):
+    """US dollars for a million tokens."""
+
+    input: float = Field(ge=0)
+    """Uncached input tokens."""
+    output: float = Field(ge=0)
+    """Output tokens, reasoning included."""
+    cache_read: float | None = Field(default=None, ge=0)
+    """Input tokens read from a cache; as ``input`` when absent."""
+    cache_write: float | None = Field(default=None, ge=0)
+    """Input tokens written to a cache; as ``input`` when absent."""
+
+
+class Agent(Spec):
+    """``manifests/agents/<name>.yaml``. The file's name is the agent's name."""
+
+    type: Literal["command", "http", "react", "scripted", "oracle", "nop", "human"]
+    """Who acts: a program, an endpoint, our small loop, the loop with scripted models, the task's own solution, nobody, a person."""
+    version: str = ""
+    """The author's own version word; part of the digest."""
+    command: tuple[str, ...] = ()
+    """Program and arguments, run in the task's workdir."""
+    stdin: Literal["none", "instruction"] = "none"
+    """What the program reads on its standard input."""
+    bundle: RelativePath | None = None
+    """Folder beside the agent file, laid read-only at ``/agent``."""
+    image: str | None = None
+    """Image that holds the agent."""
+    build: str | None = None
+    """Command that makes the bundle."""
+    placement: Literal["sandbox", "own"] = "sandbox"
+    """In the task's sandbox, or in a container of its own image."""
+    env: dict[str, str] = {}
+    """Environment variables for the program. Not for secrets: keys stay at the gateway."""
+    models: dict[str, ModelId] = {}
+    """Alias to ``provider/name``; the program may use only these."""
+    prompt: RelativePath | None = None
+    """File beside the agent file with the system prompt of ``react``."""
+    params: dict[str, JsonValue] = {}
+    """Sampling parameters that ``react`` sends with each request."""
+    scripts: RelativePath | None = None
+    """Folder beside the agent file with one conversation file per task, for the provider ``scripted``."""
+    prices: dict[ModelId, Price] = {}
+    """Prices by model; they win over every other table."""
+    terminal_output: Literal["final_json", "none"] = "final_json"
+    """``none``: the agent cannot decline or ask, so those tasks are not applicable to it."""
+    adapter: str | None = None
+    """Name of an adapter that reads this agent's own ending."""
+    tools: tuple[str, ...] = ()
+    """Tools that ``react`` offers to the model beside the task's; all of its own when empty."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> Agent:
+        problems = []
+        if self.type == "command" and not self.command:
+            problems.append("type 'command' needs 'command'")
+        if self.type == "react" and not self.models:
+            problems.append("type 'react' needs 'models'")
+        if self.type == "scripted" and not self.scripts:
+            problems.append("type 'scripted' needs 'scripts'")
+        if any(model.startswith("scripted/") for model in self.models.values()) and not self.scripts:
+            problems.append("a model of the provider 'scripted' needs 'scripts'")
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self

@@ -1,0 +1,56 @@
+"""Conversation files of the provider ``scripted``: what a pretended model says, one file per task."""
+
+from __future__ import annotations
+
+from pydantic import Field, JsonValue
+
+from orchestrator.spec.base import Spec
+
+
+class ScriptedCall(Spec):
+    """One tool call."""
+
+    name: str = Field(min_length=1)
+    """The tool."""
+    arguments: dict[str, JsonValue] = {}
+    """Its arguments. A value ``{file: NAME}`` is replaced by the text of that file beside the script when it is loaded."""
+
+
+class ScriptedUsage(Spec):
+    """Tokens that the turn reports."""
+
+    input: int = Field(ge=0)
+    """Input tokens."""
+    output: int = Field(ge=0)
+    """Output tokens."""
+
+
+class Turn(Spec):
+    """One response of the model. Turn n answers a request that holds n - 1 assistant messages."""
+
+    text: str = ""
+    """The message."""
+    calls: tuple[ScriptedCall, ...] = ()
+    """Tool calls."""
+    expect: str | None = None
+    """Regular expression that must be found in the last message of the request; else the answer is an error ``script_mismatch``."""
+    usage: ScriptedUsage | None = None
+    """Tokens; four characters a token when absent."""
+    error: int | None = Field(default=None, ge=400, le=599)
+    """Instead of an answer: the HTTP status of a provider error."""
+
+
+class Conversation(Spec):
+    """One way in which the model behaves."""
+
+    weight: float = Field(default=1, gt=0)
+    """How often it is chosen, relative to the others, by the trial's seed."""
+    turns: tuple[Turn, ...] = Field(min_length=1)
+    """The responses in order."""
+
+
+class Script(Spec):
+    """All conversations of one agent for one task."""
+
+    conversations: tuple[Conversation, ...] = Field(min_length=1)
+    """The ways to behave."""
