@@ -1,0 +1,298 @@
+"""The object store as a folder: one file per key, made whole or not at all.
+
+Every object is written to a temporary file, flushed to the disk, and given its name by link(2), which fails when the
+name is taken. So a reader never sees half an object, two writers of one name have exactly one winner, and what a dead
+writer leaves is a temporary file that no key reaches.
+
+Not covered: network file systems whose link(2) is not atomic. File systems without hard links fail at the first write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import hashlib
+import os
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from orchestrator.errors import NotFoundError, StoreError
+from orchestrator.records.base import BlobRef
+
+_TEMPORARY = ".tmp"
+_CHUNK = 1 << 20
+_PART_BYTES = 255
+_ADVICE = {
+    errno.ENOSPC: ("store_full", "the disk is full: free space there or choose another store"),
+    errno.EDQUOT: ("store_full", "the disk quota is used up: free space there or choose another store"),
+    errno.EROFS: ("store_read_only", "the file system is read-only: mount it writable or choose another store"),
+    errno.EACCES: (
+        "store_permission",
+        "no permission: change the owner or mode of that folder, or choose another store",
+    ),
+    errno.EPERM: (
+        "store_permission",
+        "not permitted: the file system may lack hard links, which the store needs; choose another store",
+    ),
+    errno.EOPNOTSUPP: ("store_links", "the file system has no hard links, which the store needs: choose another store"),
+    errno.EXDEV: ("store_links", "the store folder spans two file systems: use one folder on one file system"),
+    errno.ENAMETOOLONG: (
+        "store_name",
+        "the whole path is too long for this system: choose a store folder with a shorter path",
+    ),
+    errno.ENOTDIR: (
+        "store_name",
+        "a part of that path is a file, not a folder: choose another store or move the file away",
+    ),
+    errno.EEXIST: (
+        "store_name",
+        "a part of that path is a file, not a folder: choose another store or move the file away",
+    ),
+    errno.EISDIR: (
+        "store_name",
+        "there is a folder where an object must be: choose another store or move the folder away",
+    ),
+}
+
+
+@contextlib.contextmanager
+def _translated(path: Path, doing: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        cause, advice = _ADVICE.get(error.errno or 0, ("store_io", "see whether the disk is well, then resume"))
+        msg = f"the store could not {doing} {path}: {error.strerror or error}; {advice}"
+        raise StoreError(msg, cause=cause) from error
+
+
+def _check_part(key: str, part: str) -> str | None:
+    if not part:
+        return "has an empty part"
+    if part.startswith("."):
+        return f"has the part {part!r}, which begins with a dot"
+    if any(ord(char) < 32 for char in part) or "\\" in part:
+        return f"has the part {part!r} with a control character or a backslash"
+    try:
+        size = len(part.encode())
+    except UnicodeEncodeError:
+        return "is not UTF-8 text"
+    return f"has a part of {size} bytes; {_PART_BYTES} are possible" if size > _PART_BYTES else None
+
+
+def check_key(key: str) -> None:
+    """Raise StoreError unless the key is relative, without empty, dotted, unprintable or overlong parts."""
+    for part in key.split("/"):
+        fault = _check_part(key, part)
+        if fault is not None:
+            msg = f"{key[:200]!r} cannot be a store key: it {fault}"
+            raise StoreError(msg, cause="store_key")
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class FileStore:
+    """ObjectStore in a folder. Safe for many threads and processes at once; made folders are private to the user."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.absolute()
+        self._durable: set[Path] = set()
+        """Folders whose own names are known to be on the disk."""
+
+    def __repr__(self) -> str:
+        return f"FileStore({str(self.root)!r})"
+
+    async def put_blob(self, key: str, data: bytes | AsyncIterator[bytes]) -> BlobRef:
+        """Write a large object; digest and size are computed while writing.
+
+        Raises StoreError; for a key that is taken its cause is ``store_exists``.
+        """
+        path = self._path(key)
+        temporary, file = await asyncio.to_thread(self._open_temporary)
+        try:
+            with file:
+                sha256, size = await self._fill(file, temporary, data)
+                await asyncio.to_thread(self._flush, file, temporary)
+            if not await asyncio.to_thread(self._name, temporary, path):
+                msg = f"there is already an object {key!r} in the store; blobs are never overwritten"
+                raise StoreError(msg, cause="store_exists")
+        finally:
+            temporary.unlink(missing_ok=True)
+        return BlobRef(key=key, sha256=sha256, size=size)
+
+    async def create(self, key: str, data: bytes) -> bool:
+        """Create a marker. True: ours and durable. False: the key was taken, by a marker that is durable too."""
+        return await asyncio.to_thread(self._create, self._path(key), data)
+
+    async def get(self, key: str) -> bytes:
+        """Return a whole object. Raises NotFoundError, StoreError."""
+        return await asyncio.to_thread(self._read, key)
+
+    async def stream(self, key: str) -> AsyncIterator[bytes]:
+        """Yield an object's bytes in chunks of at most 1 MiB. Raises NotFoundError, StoreError."""
+        path = self._path(key)
+        file = await asyncio.to_thread(self._open, key, path)
+        with file:
+            while True:
+                with _translated(path, "read"):
+                    chunk = await asyncio.to_thread(file.read, _CHUNK)
+                if not chunk:
+                    return
+                yield chunk
+
+    async def exists(self, key: str) -> bool:
+        """Return whether there is an object under the key."""
+        path = self._path(key)
+        with _translated(path, "look at"):
+            return await asyncio.to_thread(path.is_file)
+
+    async def list(self, prefix: str) -> list[str]:
+        """Return all keys that begin with the prefix, sorted. Objects being written are not in it."""
+        if prefix.strip("/"):
+            check_key(prefix.rstrip("/"))
+        return await asyncio.to_thread(_keys, self.root, prefix)
+
+    def _path(self, key: str) -> Path:
+        check_key(key)
+        return self.root / key
+
+    def _open_temporary(self) -> tuple[Path, BinaryIO]:
+        folder = self.root / _TEMPORARY
+        path = folder / uuid.uuid4().hex
+        with _translated(folder, "write in"):
+            self._make(folder)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444)
+        return path, os.fdopen(descriptor, "wb", buffering=0)
+
+    async def _fill(self, file: BinaryIO, path: Path, data: bytes | AsyncIterator[bytes]) -> tuple[str, int]:
+        sha256, size = hashlib.sha256(), 0
+        async for block in _blocks(data):
+            sha256.update(block)
+            size += len(block)
+            await asyncio.to_thread(self._write, file, path, block)
+        return sha256.hexdigest(), size
+
+    @staticmethod
+    def _write(file: BinaryIO, path: Path, block: bytes) -> None:
+        view = memoryview(block)
+        with _translated(path, "write"):
+            while view:
+                view = view[file.write(view) :]
+
+    @staticmethod
+    def _flush(file: BinaryIO, path: Path) -> None:
+        with _translated(path, "flush"):
+            os.fsync(file.fileno())
+
+    def _create(self, path: Path, data: bytes) -> bool:
+        with _translated(path, "look at"):
+            taken = path.is_file()
+        if taken:
+            self._settle(path)
+            return False
+        temporary, file = self._open_temporary()
+        try:
+            with file:
+                self._write(file, temporary, data)
+                self._flush(file, temporary)
+            return self._name(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def _name(self, temporary: Path, path: Path) -> bool:
+        with _translated(path, "write"):
+            self._make(path.parent)
+            try:
+                os.link(temporary, path)
+            except FileExistsError:
+                if not path.is_file():
+                    raise IsADirectoryError(errno.EISDIR, "a folder has that name") from None
+                won = False
+            else:
+                won = True
+        self._settle(path)
+        return won
+
+    def _settle(self, path: Path) -> None:
+        """Make a name durable, also one that another writer has just linked: who reads it may act on it."""
+        with _translated(path.parent, "flush"):
+            self._make(path.parent)
+            _sync_folder(path.parent)
+
+    def _make(self, folder: Path) -> None:
+        """Make a folder and its parents, and flush each once: another process may have made it a moment ago."""
+        if folder in self._durable:
+            return
+        missing = [parent for parent in (folder, *folder.parents) if not parent.is_dir()]
+        for each in reversed(missing):
+            each.mkdir(mode=0o700, exist_ok=True)
+        inside = [each for each in (folder, *folder.parents) if each.is_relative_to(self.root)]
+        for each in {*missing, *inside}:
+            _sync_folder(each.parent)
+        self._durable.add(folder)
+
+    def _open(self, key: str, path: Path) -> BinaryIO:
+        try:
+            with _translated(path, "read"):
+                return path.open("rb", buffering=0)
+        except StoreError as error:
+            if isinstance(error.__cause__, FileNotFoundError | IsADirectoryError | NotADirectoryError):
+                raise NotFoundError(key) from error
+            raise
+
+    def _read(self, key: str) -> bytes:
+        path = self._path(key)
+        with self._open(key, path) as file, _translated(path, "read"):
+            return file.read()
+
+
+def _keys(root: Path, prefix: str) -> list[str]:
+    """Return the keys below ``root`` that begin with ``prefix``, sorted."""
+    keys: list[str] = []
+    pending = [prefix.rpartition("/")[0]]
+    while pending:
+        here = pending.pop()
+        for name, is_folder in _names(root / here):
+            key = f"{here}/{name}" if here else name
+            if not is_folder and key.startswith(prefix):
+                keys.append(key)
+            elif is_folder and f"{key}/".startswith(prefix[: len(key) + 1]):
+                pending.append(key)
+    return sorted(keys)
+
+
+def _names(folder: Path) -> list[tuple[str, bool]]:
+    """Return names and whether they are folders; a folder that is not there, or is a file, holds nothing."""
+    try:
+        with _translated(folder, "list"), os.scandir(folder) as entries:
+            return [
+                (each.name, each.is_dir(follow_symlinks=False)) for each in entries if not each.name.startswith(".")
+            ]
+    except StoreError as error:
+        if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
+            return []
+        raise
+
+
+async def _blocks(data: bytes | AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the data in blocks of about 1 MiB, so that a stream of small pieces costs few hops to a thread."""
+    if isinstance(data, bytes):
+        for start in range(0, len(data), _CHUNK):
+            yield data[start : start + _CHUNK]
+        return
+    block = bytearray()
+    async for piece in data:
+        block += piece
+        if len(block) >= _CHUNK:
+            yield bytes(block)
+            block.clear()
+    if block:
+        yield bytes(block)
