@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
+from pydantic import JsonValue
+
 from orchestrator.records.base import BlobRef
+from orchestrator.records.event import EventSource, EventType
 from orchestrator.records.ids import TrialId
 from orchestrator.records.keys import Audience
 from orchestrator.records.manifest import ManifestAgent, ManifestTask, RunManifest
@@ -322,6 +325,43 @@ class Grader(Protocol):
         ...
 
 
+# --- trajectory --------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClosedTrajectory:
+    """A trajectory file that nobody will write to again."""
+
+    path: Path
+    sha256: str
+    """Digest of the file's bytes, in hex."""
+    size: int
+    """Bytes."""
+
+
+class Trajectory(Protocol):
+    """The ordered record of one launch while it is written."""
+
+    def append(self, kind: EventType, source: EventSource, data: Mapping[str, JsonValue]) -> int:
+        """Add an event and return its number; -1 when closed. It is on disk within 50 ms; a failing disk shows in ``close``."""
+        ...
+
+    async def close(self, data: Mapping[str, JsonValue]) -> ClosedTrajectory:
+        """Write the last event (``seal``) and return once all is on disk.
+
+        Closing twice gives the same. Raises StoreError.
+        """
+        ...
+
+
+class TrajectoryFactory(Protocol):
+    """Makes trajectories."""
+
+    async def open(self, name: str) -> Trajectory:
+        """Begin the trajectory of a launch. Raises StoreError: cause ``trajectory_exists`` when the name is taken."""
+        ...
+
+
 # --- the pool ----------------------------------------------------------------------------------------------------------------------------
 
 
@@ -334,7 +374,9 @@ class PlannedTrial:
     agent: ManifestAgent
     seed: int
     first_launch: int = 1
-    """Number of the next launch; more than 1 when earlier launches ended as ``infra``."""
+    """Number of the next launch; more than 1 when earlier launches failed on our side or were cancelled."""
+    launches_left: int = 3
+    """Launches that may still fail on our side before the trial is given up."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -381,6 +423,7 @@ __all__ = [
     "AgentProgram",
     "Audience",
     "BundleSource",
+    "ClosedTrajectory",
     "Door",
     "Ending",
     "FolderSink",
@@ -401,6 +444,8 @@ __all__ = [
     "SandboxSpec",
     "StopReason",
     "TerminationReason",
+    "Trajectory",
+    "TrajectoryFactory",
     "TrialEnd",
     "TrialPool",
 ]
