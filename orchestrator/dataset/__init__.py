@@ -1,0 +1,1 @@
+"""Rows: what a run came to, trial by trial."""

@@ -1,0 +1,204 @@
+"""One typed row for each planned trial, read from the markers of a run. What is missing stays visible."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC
+from typing import TypeVar
+
+from orchestrator.errors import StoreError
+from orchestrator.interfaces import ObjectStore
+from orchestrator.records import keys
+from orchestrator.records.ids import TrialId
+from orchestrator.records.manifest import ManifestAgent, ManifestTask, RunManifest
+from orchestrator.records.outcome import Outcome
+from orchestrator.records.verdict import TrialResult, Verdict, trial_result
+
+PARALLEL = 32
+"""Objects that are read at one time."""
+
+Item = TypeVar("Item")
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialRow:
+    """One planned trial and what is known of it."""
+
+    trial: TrialId
+    task: ManifestTask
+    agent: ManifestAgent
+    result: TrialResult
+    """The word that every table counts."""
+    graded_as: TrialResult
+    """The word without quarantine and applicability: a quarantined trial still shows what came of it."""
+    outcome: Outcome | None
+    """The winner: the only launch that was not lost, else the last lost one; None before any launch ended."""
+    verdict: Verdict | None
+    """The grader's record of the winner."""
+    launches: tuple[Outcome, ...] = ()
+    """Every launch that ended, in order."""
+
+    @property
+    def failed_checks(self) -> tuple[str, ...]:
+        """Ids of the gates that did not hold, invariants after checks."""
+        if self.verdict is None:
+            return ()
+        every = (*self.verdict.checks, *self.verdict.invariants)
+        return tuple(check.id for check in every if check.gate and check.passed is False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunData:
+    """A run as rows: by task id, then by agent in the order of the manifest, then by sample."""
+
+    manifest: RunManifest
+    rows: tuple[TrialRow, ...]
+    notes: tuple[str, ...] = ()
+    """What a reader must know about how the rows were made, one sentence each."""
+
+
+async def collect(store: ObjectStore, run: str) -> RunData:
+    """Read a run.
+
+    Raises NotFoundError when there is no such run and StoreError when its records contradict each other.
+    """
+    key = keys.manifest(run)
+    manifest = RunManifest.from_bytes(await store.get(key), key)
+    outcome_keys, verdict_keys = await asyncio.gather(store.list(keys.outcomes(run)), store.list(keys.verdicts(run)))
+    graded = [name for name in verdict_keys if keys.parse_verdict(name)]
+
+    async def outcome(name: str) -> Outcome:
+        return Outcome.from_bytes(await store.get(name), name)
+
+    async def verdict(name: str) -> Verdict:
+        return Verdict.from_bytes(await store.get(name), name)
+
+    outcomes = await read_many(outcome, outcome_keys)
+    verdicts = await read_many(verdict, graded)
+    for name, record in zip(outcome_keys, outcomes, strict=True):
+        _same(name, keys.parse_outcome(name), (record.run, TrialId.parse(record.trial), record.launch))
+    for name, found in zip(graded, verdicts, strict=True):
+        _same(name, name, keys.verdict(found.run, TrialId.parse(found.trial), found.grader_digest))
+    return assemble(manifest, outcomes, verdicts)
+
+
+async def read_many(read: Callable[[Item], Awaitable[Value]], items: Sequence[Item]) -> list[Value]:
+    """Read many objects, some at a time, and return them in the order of ``items``."""
+    gate = asyncio.Semaphore(PARALLEL)
+
+    async def one(item: Item) -> Value:
+        async with gate:
+            return await read(item)
+
+    return await asyncio.gather(*map(one, items))
+
+
+def _same(key: str, where: object, what: object) -> None:
+    if where != what:
+        msg = f"{key} holds the record of something else ({what}); the store was changed by hand or is broken"
+        raise StoreError(msg, cause="record_misplaced")
+
+
+def assemble(manifest: RunManifest, outcomes: Iterable[Outcome], verdicts: Iterable[Verdict]) -> RunData:
+    """Put records together. Raises StoreError for two results of one trial and for trials that were never planned."""
+    planned = {
+        TrialId(task.id, agent.name, sample): (task, agent)
+        for task in sorted(manifest.tasks, key=lambda task: task.id)
+        for agent in manifest.agents
+        for sample in range(1, task.samples + 1)
+    }
+    launches: defaultdict[TrialId, list[Outcome]] = defaultdict(list)
+    for outcome in outcomes:
+        launches[_planned(planned, outcome.trial, manifest.run)].append(outcome)
+    grades: defaultdict[TrialId, list[Verdict]] = defaultdict(list)
+    for verdict in verdicts:
+        grades[_planned(planned, verdict.trial, manifest.run)].append(verdict)
+    chosen, notes = _choose_graders(grades)
+    rows: list[TrialRow] = []
+    for trial, (task, agent) in planned.items():
+        ended = tuple(sorted(launches[trial], key=lambda outcome: outcome.launch))
+        winner = _winner(trial, ended)
+        found = chosen.get(trial)
+        if found is not None and not _about(found, winner):
+            notes.append(f"{trial}: its verdict is not about the launch and state that count, so it is not used")
+            found = None
+        graded_as = trial_result(task.expect, winner, found, task.final_checked)
+        rows.append(
+            TrialRow(
+                trial=trial,
+                task=task,
+                agent=agent,
+                result=_counted(manifest, task, agent, graded_as),
+                graded_as=graded_as,
+                outcome=winner,
+                verdict=found,
+                launches=ended,
+            )
+        )
+    return RunData(manifest=manifest, rows=tuple(rows), notes=tuple(notes))
+
+
+def _planned(planned: Mapping[TrialId, object], name: str, run: str) -> TrialId:
+    trial = TrialId.parse(name)
+    if trial not in planned:
+        msg = f"run {run} has a record of {trial}, which its manifest does not plan"
+        raise StoreError(msg, cause="record_unplanned")
+    return trial
+
+
+def _winner(trial: TrialId, launches: Sequence[Outcome]) -> Outcome | None:
+    numbers = [outcome.launch for outcome in launches]
+    results = [outcome for outcome in launches if outcome.outcome_class != "infra"]
+    if len(results) > 1 or len(set(numbers)) < len(numbers):
+        shown = ", ".join(f"launch {outcome.launch} {outcome.outcome_class}" for outcome in launches)
+        msg = f"{trial} has more than one result ({shown}); counting it twice would be wrong, so nothing is reported"
+        raise StoreError(msg, cause="result_twice")
+    return results[0] if results else (launches[-1] if launches else None)
+
+
+def _about(verdict: Verdict, winner: Outcome | None) -> bool:
+    state = winner.state.sha256 if winner and winner.state else None
+    return winner is not None and verdict.launch == winner.launch and verdict.state_sha256 == state
+
+
+def _counted(manifest: RunManifest, task: ManifestTask, agent: ManifestAgent, graded_as: TrialResult) -> TrialResult:
+    """Return the word that counts: quarantine, unless its entry had expired at submission, then applicability."""
+    day = manifest.created_at.astimezone(UTC).date()
+    if any(entry.task == task.id and day <= entry.expires for entry in manifest.quarantine):
+        return "quarantined"
+    if agent.agent.terminal_output == "none" and task.expect in {"decline", "ask"}:
+        return "not_applicable"
+    return graded_as
+
+
+def _choose_graders(grades: Mapping[TrialId, Sequence[Verdict]]) -> tuple[dict[TrialId, Verdict], list[str]]:
+    """Take one verdict per trial: of several graders the one that graded most trials, then the first by digest."""
+    covered = Counter(verdict.grader_digest for found in grades.values() for verdict in found)
+    chosen: dict[TrialId, Verdict] = {}
+    several: defaultdict[str, list[TrialId]] = defaultdict(list)
+    used: defaultdict[str, set[str]] = defaultdict(set)
+    for trial, found in grades.items():
+        best = min(found, key=lambda verdict: (-covered[verdict.grader_digest], verdict.grader_digest))
+        chosen[trial] = best
+        used[trial.task].add(best.grader_digest)
+        if len(found) > 1:
+            several[best.grader_digest].append(trial)
+    notes = [
+        f"{len(trials)} trials were graded by several graders; the one used is {short(digest)}, which graded most"
+        for digest, trials in sorted(several.items())
+    ]
+    notes += [
+        f"{task}: its trials were graded by different graders ({', '.join(map(short, sorted(digests)))}); regrade it"
+        for task, digests in sorted(used.items())
+        if len(digests) > 1
+    ]
+    return chosen, notes
+
+
+def short(digest: str) -> str:
+    """Return the first 12 hex digits of a digest, for people."""
+    return digest.removeprefix("sha256:")[:12]
