@@ -1,0 +1,418 @@
+"""Bundles: the files of a task or an agent, split by who may see them.
+
+A bundle is a sorted list of paths with mode and bytes. Its tree digest depends on nothing else: not on times, owners or
+the order of a directory. ``task.yaml`` itself enters no bundle. Empty folders are not kept (version control does not
+keep them either).
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import io
+import itertools
+import os
+import stat
+import tarfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+from orchestrator.errors import Problem, SpecError
+from orchestrator.spec.base import canonical_json
+from orchestrator.spec.base import digest as digest_of
+from orchestrator.spec.finishing import instruction_file
+from orchestrator.spec.scripts import Script
+from orchestrator.spec.task import Task
+
+MAX_BUNDLE_BYTES = 1 << 30
+
+_BY_PRODUCTS = ("__pycache__", ".git", ".DS_Store", ".pytest_cache", ".mypy_cache", ".ruff_cache")
+_BACKUPS = ("*.pyc", "*.pyo", "*~", ".*.sw[a-p]", ".#*", "#*#")
+
+SANDBOX_AREAS = ("workspace", "memory")
+"""Folders of a task whose files an agent may see. Nothing outside of them ever enters a sandbox bundle."""
+
+
+@dataclass(frozen=True, order=True)
+class Item:
+    """One path of a bundle."""
+
+    path: str
+    """Relative, with ``/``."""
+    type: Literal["file", "symlink", "dir"] = "file"
+    """A folder is an item only when it must be there and nothing is in it."""
+    mode: int = 0o644
+    """0644 or 0755 for files and folders; symbolic links have 0777."""
+    data: bytes = b""
+    """Bytes of a file; target of a symbolic link."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Files for one audience."""
+
+    items: tuple[Item, ...]
+
+    @classmethod
+    def of(cls, items: Iterable[Item]) -> Bundle:
+        """Return the bundle of these items in order of their path bytes.
+
+        Raises ValueError when a path is given twice.
+        """
+        ordered = tuple(sorted(items, key=lambda item: item.path.encode()))
+        for one, two in itertools.pairwise(ordered):
+            if one.path == two.path:
+                msg = f"{one.path!r} is given twice"
+                raise ValueError(msg)
+        return cls(ordered)
+
+    @cached_property
+    def digest(self) -> str:
+        """Tree digest ``sha256:…`` over type, mode, path and bytes of every item."""
+        tree = [[item.type, item.mode, item.path, hashlib.sha256(item.data).hexdigest()] for item in self.items]
+        return digest_of(tree)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(len(item.data) for item in self.items)
+
+    def read(self, path: str) -> bytes:
+        """Return the bytes of one item. Raises KeyError."""
+        for item in self.items:
+            if item.path == path:
+                return item.data
+        raise KeyError(path)
+
+    def to_tar(self) -> bytes:
+        """Return a PAX tar; equal bundles give equal bytes."""
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
+            for item in self.items:
+                info = tarfile.TarInfo(item.path)
+                info.mode = item.mode
+                info.type = {"file": tarfile.REGTYPE, "symlink": tarfile.SYMTYPE, "dir": tarfile.DIRTYPE}[item.type]
+                if item.type == "symlink":
+                    info.linkname = item.data.decode()
+                info.size = len(item.data) if item.type == "file" else 0
+                tar.addfile(info, io.BytesIO(item.data))
+        return buffer.getvalue()
+
+    @classmethod
+    def from_tar(cls, data: bytes) -> Bundle:
+        """Read a bundle back.
+
+        Raises ValueError for a path, link or kind that no bundle has; nothing is written anywhere.
+        """
+        items = []
+        try:
+            with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as tar:
+                for info in tar:
+                    file = tar.extractfile(info) if info.isreg() else None
+                    items.append(_item_of(info, file.read() if file else b""))
+        except (tarfile.TarError, EOFError) as error:
+            msg = f"not a tar that this program wrote: {error}"
+            raise ValueError(msg) from error
+        return cls.of(items)
+
+    def write(self, folder: Path) -> None:
+        """Write the files into a new folder, with the modes of the bundle whatever the umask. Raises OSError."""
+        folder.mkdir(mode=0o755)
+        folder.chmod(0o755)
+        for item in self.items:
+            path = folder / item.path
+            self._parents(folder, path)
+            if item.type == "symlink":
+                path.symlink_to(item.data.decode())
+                continue
+            if item.type == "dir":
+                path.mkdir(exist_ok=True)
+            else:
+                with path.open("xb") as file:
+                    file.write(item.data)
+            path.chmod(item.mode)
+
+    @staticmethod
+    def _parents(folder: Path, path: Path) -> None:
+        for parent in reversed([each for each in path.parents if each.is_relative_to(folder)]):
+            if not parent.is_dir():
+                parent.mkdir()
+                parent.chmod(0o755)
+
+
+def _item_of(info: tarfile.TarInfo, data: bytes) -> Item:
+    kinds: dict[bytes, Literal["file", "symlink", "dir"]] = {
+        tarfile.REGTYPE: "file",
+        tarfile.SYMTYPE: "symlink",
+        tarfile.DIRTYPE: "dir",
+    }
+    kind = kinds.get(info.type)
+    path = info.name
+    fault = _path_fault(path)
+    if kind is None:
+        fault = "is no file, folder or symbolic link"
+    elif kind == "symlink" and fault is None:
+        fault = _link_fault(path, info.linkname)
+    if kind is None or fault is not None:
+        msg = f"{path!r} {fault}"
+        raise ValueError(msg)
+    return Item(path, kind, info.mode & 0o777, info.linkname.encode() if kind == "symlink" else data)
+
+
+def _path_fault(path: str) -> str | None:
+    if path.startswith("/") or any(part in {"", ".", ".."} for part in path.split("/")):
+        return "is not a plain relative path"
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return "has a name that is not UTF-8"
+    return None
+
+
+def _link_fault(path: str, target: str) -> str | None:
+    """Say why a link may not be kept. ``..`` may only lead, so that following it never depends on other links."""
+    parts = PurePosixPath(target).parts
+    up = sum(1 for part in parts if part == "..")
+    if not target or target.startswith("/"):
+        return f"is a symbolic link to {target!r}; only relative targets are kept"
+    if ".." in parts[up:] or up > len(PurePosixPath(path).parts) - 1:
+        return f"is a symbolic link to {target!r}, which leaves the folder"
+    return None
+
+
+def ignored(name: str) -> bool:
+    """Return whether a file or folder of that name is a by-product that no bundle holds and no digest sees."""
+    return name in _BY_PRODUCTS or any(fnmatch.fnmatchcase(name, pattern) for pattern in _BACKUPS)
+
+
+@dataclass
+class Reader:
+    """Reads folders into items and collects what is wrong with them, so that one look finds everything."""
+
+    show: Mapping[Path, str] = field(default_factory=dict)
+    """How to name a folder in errors; its path otherwise."""
+    problems: list[Problem] = field(default_factory=list)
+    everything: bool = False
+    """Read by-products and empty folders too: for folders that this program wrote."""
+    size: int = 0
+
+    def tree(self, folder: Path, prefix: str = "", *, skip: tuple[str, ...] = ()) -> list[Item]:
+        """Return the items below a folder, ``prefix`` before their paths; ``skip`` are patterns of names at its top."""
+        items: list[Item] = []
+        pending = [(folder, "")]
+        while pending:
+            here, inner = pending.pop()
+            entries = self._entries(here)
+            if self.everything and inner and not entries:
+                items.append(Item(prefix + inner.rstrip("/"), "dir", 0o755))
+            for entry in entries:
+                if not self.everything and ignored(entry.name):
+                    continue
+                if not inner and any(fnmatch.fnmatchcase(entry.name, pattern) for pattern in skip):
+                    continue
+                relative = f"{inner}{entry.name}"
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append((Path(entry.path), f"{relative}/"))
+                elif (item := self._item(folder, relative)) is not None:
+                    items.append(Item(prefix + item.path, item.type, item.mode, item.data))
+        return items
+
+    def file(self, folder: Path, relative: str, target: str) -> list[Item]:
+        """Return one file as an item named ``target``."""
+        item = self._item(folder, relative)
+        return [] if item is None else [Item(target, item.type, item.mode, item.data)]
+
+    def _entries(self, folder: Path) -> list[os.DirEntry[str]]:
+        try:
+            with os.scandir(folder) as entries:
+                return sorted(entries, key=lambda entry: entry.name)
+        except OSError as error:
+            self._complain(folder, f"cannot be read: {error.strerror}")
+            return []
+
+    def _item(self, folder: Path, relative: str) -> Item | None:
+        path = folder / relative
+        fault = _path_fault(relative)
+        try:
+            status = path.lstat()
+            if fault is None and stat.S_ISLNK(status.st_mode):
+                target = str(path.readlink())
+                fault = _path_fault(target.replace("/", "")) and "is a symbolic link to a name that is not UTF-8"
+                fault = fault or _link_fault(relative, target)
+                if fault is None:
+                    return Item(relative, "symlink", 0o777, target.encode())
+            elif fault is None and stat.S_ISREG(status.st_mode):
+                return self._regular(path, relative, status)
+            fault = fault or "is no file, folder or symbolic link"
+        except OSError as error:
+            fault = f"cannot be read: {error.strerror}"
+        self._complain(path, fault)
+        return None
+
+    def _regular(self, path: Path, relative: str, status: os.stat_result) -> Item | None:
+        self.size += status.st_size
+        if self.size > MAX_BUNDLE_BYTES:
+            self._complain(path, f"makes the files larger than {MAX_BUNDLE_BYTES} bytes together, which is the most")
+            return None
+        return Item(relative, "file", 0o755 if status.st_mode & 0o100 else 0o644, path.read_bytes())
+
+    def _complain(self, path: Path, message: str) -> None:
+        for folder, shown in self.show.items():
+            if path.is_relative_to(folder):
+                name = f"{shown}/{path.relative_to(folder)}"
+                break
+        else:
+            name = str(path)
+        self.problems.append(Problem(os.fsencode(name).decode(errors="backslashreplace"), message=message))
+
+
+@dataclass(frozen=True)
+class TaskBundles:
+    """A task's files by audience."""
+
+    sandbox: Bundle
+    """``task/instruction.md``, ``workspace/``, ``memory/``: the only thing that an agent's sandbox gets."""
+    world: Bundle
+    """``task.json`` (budgets, tools), ``world/``, ``fixtures/``, ``user.yaml``: the gateway's."""
+    graders: Bundle
+    """``task.json`` (the whole task), ``hidden/``: the grader's."""
+    solutions: Mapping[str, Bundle]
+    """``oracle`` and ``wrong/NAME``; ``solve.sh`` is at the top of each."""
+    build: str | None = None
+    """Digest of the folder that the image is built from. No audience gets it; the task's digest depends on it."""
+
+    def digests(self) -> dict[str, Any]:
+        """Return the tree digests: ``sandbox``, ``world``, ``graders`` as texts, ``solutions`` by name."""
+        return {
+            "sandbox": self.sandbox.digest,
+            "world": self.world.digest,
+            "graders": self.graders.digest,
+            "solutions": {name: bundle.digest for name, bundle in self.solutions.items()},
+        }
+
+
+def task_json(task: Task) -> bytes:
+    """Return the whole task as canonical JSON; ``Task.model_validate_json`` reads it back."""
+    return canonical_json(task.model_dump(mode="json", by_alias=True))
+
+
+def _world_json(task: Task) -> bytes:
+    """Return what the gateway needs of a task. No check is among it."""
+    fields = {"id", "version", "expect", "budgets", "tools", "hosted_tools", "world", "upstream", "fixtures", "user"}
+    return canonical_json(task.model_dump(mode="json", by_alias=True, include=fields))
+
+
+def split_task(task: Task, folder: Path, shown: str | None = None) -> TaskBundles:
+    """Split a task's folder by audience. ``shown`` names the folder in errors.
+
+    Raises SpecError, for all files at once, when one cannot be kept: a device, a FIFO, a link that leads out, an
+    unreadable file, or a folder that is named for an audience that must not see it.
+    """
+    reader = Reader({folder: shown or str(folder)})
+    bundles = TaskBundles(
+        sandbox=_sandbox(task, folder, reader),
+        world=_world(task, folder, reader),
+        graders=_graders(task, folder, reader),
+        solutions=_solutions(folder, reader),
+        build=_build(task, folder, reader),
+    )
+    if reader.problems:
+        raise SpecError(reader.problems)
+    return bundles
+
+
+def _area(reader: Reader, folder: Path, relative: str, area: str) -> Path | None:
+    """Return a folder that is, without any link on the way, in its area; None when it is not there."""
+    parts = PurePosixPath(relative).parts
+    here = folder
+    if parts[:1] != (area,):
+        reader.problems.append(Problem(reader.show[folder], message=f"{relative!r} must be {area!r} or a folder in it"))
+        return None
+    for part in parts:
+        here = here / part
+        if here.is_symlink():
+            shown = f"{reader.show[folder]}/{here.relative_to(folder)}"
+            reader.problems.append(Problem(shown, message="must be a folder itself, not a symbolic link"))
+            return None
+    return here if here.is_dir() else None
+
+
+def _sandbox(task: Task, folder: Path, reader: Reader) -> Bundle:
+    reader.size = 0
+    items = [Item("task/instruction.md", data=instruction_file(task.instruction, task.budgets))]
+    wanted = {"workspace": task.environment.workspace, "memory": task.environment.memory}
+    for area in SANDBOX_AREAS:
+        relative = wanted[area]
+        if isinstance(relative, str) and (source := _area(reader, folder, relative, area)) is not None:
+            items += reader.tree(source, f"{area}/")
+    return Bundle.of(_with_folder(items, "workspace"))
+
+
+def _with_folder(items: list[Item], folder: str) -> list[Item]:
+    """Add a folder that readers of the bundle may rely on, unless something is in it anyway."""
+    filled = any(item.path.startswith(f"{folder}/") for item in items)
+    return items if filled else [*items, Item(folder, "dir", 0o755)]
+
+
+def _world(task: Task, folder: Path, reader: Reader) -> Bundle:
+    reader.size = 0
+    items = [Item("task.json", data=_world_json(task))]
+    for area in ("world", "fixtures"):
+        if os.path.lexists(folder / area) and (source := _area(reader, folder, area, area)) is not None:
+            items += reader.tree(source, f"{area}/")
+    if os.path.lexists(folder / "user.yaml"):
+        items += reader.file(folder, "user.yaml", "user.yaml")
+    return Bundle.of(items)
+
+
+def _graders(task: Task, folder: Path, reader: Reader) -> Bundle:
+    reader.size = 0
+    items = [Item("task.json", data=task_json(task))]
+    if os.path.lexists(folder / "hidden") and (source := _area(reader, folder, "hidden", "hidden")) is not None:
+        items += reader.tree(source, "hidden/")
+    return Bundle.of(_with_folder(items, "hidden"))
+
+
+def _solutions(folder: Path, reader: Reader) -> dict[str, Bundle]:
+    found: dict[str, Bundle] = {}
+    if not os.path.lexists(folder / "solution"):
+        return found
+    top = _area(reader, folder, "solution", "solution")
+    if top is None:
+        return found
+    if (top / "solve.sh").is_file():
+        reader.size = 0
+        found["oracle"] = Bundle.of(reader.tree(top, skip=("wrong-*",)))
+    for each in sorted(top.glob("wrong-*")):
+        source = _area(reader, folder, f"solution/{each.name}", "solution")
+        if source is not None:
+            reader.size = 0
+            found[f"wrong/{each.name.removeprefix('wrong-')}"] = Bundle.of(reader.tree(source))
+    return found
+
+
+def _build(task: Task, folder: Path, reader: Reader) -> str | None:
+    relative = task.environment.build
+    source = None if relative is None else _area(reader, folder, relative, "environment")
+    reader.size = 0
+    return None if source is None else Bundle.of(reader.tree(source)).digest
+
+
+def folder_bundle(folder: Path, shown: str | None = None) -> Bundle:
+    """Return a whole folder as a bundle, for example an agent's own files. Raises SpecError."""
+    reader = Reader({folder: shown or str(folder)})
+    bundle = Bundle.of(reader.tree(folder))
+    if reader.problems:
+        raise SpecError(reader.problems)
+    return bundle
+
+
+def scripts_bundle(scripts: Mapping[str, Script]) -> Bundle:
+    """Return the conversation files of an agent: one ``<task>.json`` for each task."""
+    return Bundle.of(
+        Item(f"{task}.json", data=canonical_json(script.model_dump(mode="json", by_alias=True)))
+        for task, script in scripts.items()
+    )

@@ -1,0 +1,62 @@
+"""The generated end of ``/task/instruction.md``: how to finish, and within which limits.
+
+Its text depends on the budgets alone. So it tells an agent nothing about the ending that a task expects or about its
+checks, and a change of the text is a change of ``FINISHING_VERSION`` and of every sandbox bundle's digest.
+"""
+
+from __future__ import annotations
+
+from orchestrator.spec.task import Budgets
+
+FINISHING_VERSION = 1
+
+_SECTION = """\
+---
+
+## How to work and how to finish (section version {version})
+
+- Your files are in the current folder, the workspace. What is there when you stop is your result.
+- There is no network, except the model that you may have been given.
+- Limits: {steps} model responses, {calls} tool calls, {tokens} tokens, {minutes} of working time. Waiting for the
+  model does not count. At a limit you are stopped, and what is in the workspace then is your result.
+
+When you are done, say so once, in one of these ways:
+
+1. call the tool `finish`, if you have one;
+2. `POST` the JSON below to `$ORCHESTRATE_GATEWAY/tools/finish` with the headers
+   `Authorization: Bearer $ORCHESTRATE_TOKEN` and `Content-Type: application/json`;
+3. write the JSON below to `/output/final.json`, then exit.
+
+```json
+{{"status": "completed", "message": "what you did, or your question", "confidence": "high", "escalation": {{}}}}
+```
+
+- `status` is `completed` when you did the work; `declined` when it must not be done, or not by you, and you left
+  everything as it was; `asked` when something that you need to know is missing and cannot be found out here: `message`
+  is then your question.
+- `message` is for a person: short and complete.
+- `confidence` is how sure you are that this is right: `low`, `medium`, `high`, or a number from 0 to 1.
+- `escalation` names, as texts, what a person needs to go on, for example the permission that is missing. Leave it empty
+  otherwise.
+"""
+
+
+def _minutes(seconds: int) -> str:
+    minutes = f"{seconds / 60:.1f}".removesuffix(".0")
+    return f"{minutes} minute" if minutes == "1" else f"{minutes} minutes"
+
+
+def finishing_section(budgets: Budgets) -> str:
+    """Return the section for these budgets; working time is given in minutes."""
+    return _SECTION.format(
+        version=FINISHING_VERSION,
+        steps=budgets.max_steps,
+        calls=budgets.max_tool_calls,
+        tokens=budgets.max_tokens,
+        minutes=_minutes(budgets.max_wall_seconds),
+    )
+
+
+def instruction_file(instruction: str, budgets: Budgets) -> bytes:
+    """Return the whole ``/task/instruction.md``: the task's instruction, then the section."""
+    return f"{instruction.rstrip()}\n\n{finishing_section(budgets)}".encode()
