@@ -1,0 +1,1 @@
+"""One trial, from registration to verdict. Read ``run.py`` first."""

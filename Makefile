@@ -1,0 +1,50 @@
+# Everything here works as the first command on a fresh machine: it makes its own environment.
+# Needs only make and Python >= 3.11 with its venv module; an installed uv is used when there is one.
+
+PYTHON ?= python3
+UV_VERSION := 0.13.9
+UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
+READY := .venv/.ready
+BIN := .venv/bin
+
+export UV_PYTHON_DOWNLOADS := never
+export UV_NO_PROGRESS := 1
+
+.PHONY: install demo test test-slow bench lint check clean
+.DELETE_ON_ERROR:
+
+install: $(READY)
+
+$(READY): pyproject.toml uv.lock $(filter .uv/%,$(UV))
+	@$(UV) sync --frozen --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
+	@touch $@
+
+.uv/bin/uv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Python 3.11 or later is needed; say which with: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -m venv .uv \
+		|| { echo "the venv module is missing: install it (Debian: apt-get install python3-venv), or install uv" >&2; exit 1; }
+	@.uv/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+
+demo: $(READY) ## 12 tasks x 5 samples x 3 agents, with a report; no key and no network needed
+	@$(BIN)/orchestrate submit manifests/demo.yaml
+
+test: $(READY) ## the default suite, under 5 minutes
+	@$(BIN)/pytest -n 2
+
+test-slow: $(READY) ## seeds, soak and chaos
+	@$(BIN)/pytest -m slow --timeout 1800
+
+bench: $(READY) ## measures, as ratios
+	@$(BIN)/pytest -m bench --timeout 1800 -s
+
+lint: $(READY)
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check .
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/lint-imports --no-logo > .venv/.lint-imports || { cat .venv/.lint-imports; exit 1; }
+
+check: lint test ## what CI runs
+
+clean:
+	@rm -rf .venv .uv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis dist

@@ -1,0 +1,24 @@
+"""Options that several commands share, and the settings made from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from orchestrator.settings import Settings
+
+StoreOption = Annotated[str | None, typer.Option("--store", metavar="URL", help="Where runs are kept; default .orchestrate/store.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Run id, unique prefix, 'last', or 'commit:SHA'.")]
+BackendOption = Annotated[str | None, typer.Option("--backend", metavar="NAME", help="auto, bubblewrap, container or kubernetes.")]
+ConcurrencyOption = Annotated[int | None, typer.Option("-n", "--concurrency", min=1, help="Trials at one time.")]
+
+
+def settings_from(**overrides: Any) -> Settings:
+    """Return the settings with what was typed on top; None means not typed."""
+    from orchestrator.settings import load_settings
+
+    return load_settings(Path.cwd(), overrides={name: value for name, value in overrides.items() if value is not None})

@@ -1,0 +1,99 @@
+"""How a run looks while it runs: one live line on a terminal, a line now and then when piped. Always on standard error."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from orchestrator.interfaces import Phase, TrialEnd
+from orchestrator.records.ids import TrialId
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+_LINE_EVERY_SECONDS = 10.0
+_SHOWN: tuple[Phase, ...] = ("starting", "running", "freezing", "grading")
+
+
+class Progress:
+    """An observer that shows counts by state, spend and the time that is left."""
+
+    def __init__(self, total: int, *, concurrency: int) -> None:
+        self._total = total
+        self._concurrency = concurrency
+        self._started = self._printed = time.monotonic()
+        self._phases: dict[TrialId, Phase] = {}
+        self._results: Counter[str] = Counter()
+        self._failed: Counter[str] = Counter()
+        self._nano_usd = 0
+        self._live: Live | None = None
+
+    def __enter__(self) -> Progress:
+        """Begin to show."""
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.live import Live
+
+            console = Console(stderr=True, highlight=False)
+            self._live = Live(console=console, get_renderable=self._renderable, refresh_per_second=4, transient=True)
+            self._live.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Stop showing; the last state stays as one line."""
+        if self._live is not None:
+            self._live.__exit__(kind, error, trace)
+        self._print()
+
+    def phase(self, trial: TrialId, phase: Phase) -> None:
+        """A trial entered a phase."""
+        self._phases[trial] = phase
+
+    def launch_failed(self, trial: TrialId, launch: int, cause: str, message: str) -> None:
+        """Tell the first failure of each cause in full, count the others."""
+        self._failed[cause] += 1
+        if self._failed[cause] == 1:
+            self._say(f"{trial} launch {launch} failed on our side ({cause}): {message}")
+
+    def ended(self, end: TrialEnd) -> None:
+        """A trial is committed, and graded if it could be."""
+        self._phases.pop(end.trial, None)
+        word = end.outcome.outcome_class if end.verdict is None else end.verdict.result
+        self._results["not graded" if word == "result" else word] += 1
+        self._nano_usd += end.outcome.usage.cost_nano_usd or 0
+        if self._live is None and time.monotonic() - self._printed >= _LINE_EVERY_SECONDS:
+            self._print()
+
+    def line(self) -> str:
+        """Return the state in one line."""
+        done = sum(self._results.values())
+        parts = [f"{done}/{self._total}"]
+        parts += [f"{count} {word}" for word, count in sorted(self._results.items())]
+        running = Counter(self._phases.values())
+        parts += [f"{running[phase]} {phase}" for phase in _SHOWN if running[phase]]
+        if self._failed:
+            parts.append(f"{sum(self._failed.values())} failed launches ({', '.join(sorted(self._failed))})")
+        if self._nano_usd:
+            parts.append(f"${self._nano_usd / 1e9:.4f}")
+        spent = time.monotonic() - self._started
+        parts.append(f"{spent:.0f} s")
+        if 0 < done < self._total:
+            parts.append(f"about {spent / done * (self._total - done):.0f} s left")
+        return "  ".join(parts)
+
+    def _renderable(self) -> str:
+        return self.line()
+
+    def _print(self) -> None:
+        self._printed = time.monotonic()
+        if self._results:
+            print(self.line(), file=sys.stderr, flush=True)
+
+    def _say(self, text: str) -> None:
+        if self._live is not None:
+            self._live.console.print(text, markup=False)
+        else:
+            print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,174 @@
+"""``orchestrate submit`` and ``resume``: run trials."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli.options import BackendOption, ConcurrencyOption, JsonOption, RunArgument, StoreOption, settings_from
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from orchestrator.driver.execute import Execution
+    from orchestrator.driver.order import Loaded, Order
+    from orchestrator.interfaces import ObjectStore, SandboxBackend, TrialPool
+    from orchestrator.records.manifest import RunManifest
+    from orchestrator.settings import Settings
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command()(submit)
+    app.command()(resume)
+
+
+def submit(  # noqa: PLR0913 - one parameter for each option
+    target: Annotated[Path, typer.Argument(metavar="SUITE|MANIFEST", help="Folder of a suite, or a submission file.")],
+    agent: Annotated[list[str] | None, typer.Option("--agent", metavar="NAME|FILE", help="Agent; may be repeated.")] = None,
+    model: Annotated[str | None, typer.Option("--model", metavar="PROVIDER/NAME", help="Main model of the agents.")] = None,
+    samples: Annotated[int | None, typer.Option("--samples", min=1, max=1000, help="Trials per task and agent.")] = None,
+    tasks: Annotated[list[str] | None, typer.Option("--tasks", metavar="GLOB", help="Task ids to run; may be repeated.")] = None,
+    backend: BackendOption = None,
+    concurrency: ConcurrencyOption = None,
+    store: StoreOption = None,
+    run_id: Annotated[str | None, typer.Option("--run-id", metavar="ID", help="Name of the run; made up when absent.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, print what would run, and stop.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run every task by every agent, grade what is left, print the report. Failing trials do not change the exit code."""
+    from orchestrator.driver.order import Order, read_order
+
+    order = Order(
+        suite=target,
+        agents=tuple(agent or ()),
+        model=model,
+        samples=samples,
+        tasks=tuple(tasks or ()),
+        backend=backend,
+        concurrency=concurrency,
+        run_id=run_id,
+    )
+    order = read_order(target, order)
+    settings = settings_from(store=store, backend=order.backend, concurrency=order.concurrency)
+    raise typer.Exit(asyncio.run(_submit(order, settings, dry_run=dry_run, as_json=as_json)))
+
+
+def resume(
+    run: RunArgument = "last",
+    concurrency: ConcurrencyOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Go on with a run: what is committed stays, what is missing is run, what is not graded is graded."""
+    settings = settings_from(store=store, concurrency=concurrency)
+    raise typer.Exit(asyncio.run(_resume(run, settings, as_json=as_json)))
+
+
+async def _submit(order: Order, settings: Settings, *, dry_run: bool, as_json: bool) -> int:
+    from orchestrator import wiring
+    from orchestrator.driver.order import load_order
+    from orchestrator.driver.prepare import check_order, publish
+
+    loaded = load_order(order)
+    store = wiring.object_store(settings.store)
+    backend = wiring.sandbox_backend(settings.backend, settings.scratch)
+    check_order(loaded, backend, settings)
+    labels = dict(await backend.preflight())
+    _announce(order, loaded, backend.name, labels)
+    if dry_run:
+        return 0
+
+    async def manifest(grader_version: str) -> RunManifest:
+        return await publish(store, order, loaded, backend.name, labels, grader_version)
+
+    return await _drive(settings, store, backend, manifest, as_json=as_json)
+
+
+async def _resume(text: str, settings: Settings, *, as_json: bool) -> int:
+    from orchestrator import wiring
+    from orchestrator.driver.progress import load_manifest
+    from orchestrator.report.select import resolve_run
+
+    store = wiring.object_store(settings.store)
+    stored = await load_manifest(store, await resolve_run(store, text))
+    backend = wiring.sandbox_backend(stored.backend, settings.scratch)
+    await backend.preflight()
+
+    async def manifest(_: str) -> RunManifest:
+        return stored
+
+    return await _drive(settings, store, backend, manifest, as_json=as_json)
+
+
+async def _drive(
+    settings: Settings, store: ObjectStore, backend: SandboxBackend, make: Callable[[str], Awaitable[RunManifest]], *, as_json: bool
+) -> int:
+    """Start the services, drive the run, print its report. Returns the exit code."""
+    from orchestrator.cli.progress import Progress
+    from orchestrator.cli.signals import stoppable
+    from orchestrator.driver.local import open_local
+    from orchestrator.plan.trials import all_trials
+
+    concurrency = settings.concurrency or os.cpu_count() or 1
+    async with open_local(settings, backend, store, concurrency) as local:
+        manifest = await make(local.services.grader_version)
+        stop = Stop()
+        with Progress(len(all_trials(manifest)), concurrency=concurrency) as progress:
+            work = local.run(manifest, progress, stop.use)
+            execution = await stoppable(work, stop, f"Go on with: orchestrate resume {manifest.run}")
+    await _print_report(store, manifest.run, as_json=as_json)
+    return _ending(manifest, execution, interrupted=stop.asked)
+
+
+class Stop:
+    """Passes an operator's stop to the pool, whenever there is one."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._pool: TrialPool | None = None
+
+    def use(self, pool: TrialPool) -> None:
+        """From now on this pool is stopped."""
+        self._pool = pool
+
+    async def __call__(self) -> None:
+        """Stop it."""
+        self.asked = True
+        if self._pool is not None:
+            await self._pool.stop()
+
+
+def _ending(manifest: RunManifest, execution: Execution, *, interrupted: bool) -> int:
+    """Say what is left and return the exit code."""
+    again = f"go on with: orchestrate resume {manifest.run}"
+    if interrupted and execution.left:
+        print(f"stopped with {execution.left} trials left; {again}", file=sys.stderr)
+        return 130
+    if execution.paused is not None:
+        print(f"{execution.paused}\n{execution.left} trials are left; when the cause is gone, {again}", file=sys.stderr)
+        return 5
+    if execution.left:
+        print(f"{execution.left} trials could not be graded; {again}", file=sys.stderr)
+        return 5
+    return 0
+
+
+def _announce(order: Order, loaded: Loaded, backend: str, labels: dict[str, str]) -> None:
+    """Say what will run, before anything does."""
+    trials = sum(order.samples or task.task.samples for task in loaded.tasks) * len(loaded.agents)
+    agents = ", ".join(agent.name for agent in loaded.agents)
+    notes = "".join(f", {name}: {value}" for name, value in sorted(labels.items()))
+    text = f"{loaded.suite.suite.id}: {len(loaded.tasks)} tasks x {len(loaded.agents)} agents ({agents}) = {trials} trials on {backend}{notes}"
+    print(text, file=sys.stderr, flush=True)
+
+
+async def _print_report(store: ObjectStore, run: str, *, as_json: bool) -> None:
+    from orchestrator.cli.read import print_report
+
+    await print_report(store, run, as_json=as_json)

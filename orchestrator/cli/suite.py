@@ -1,0 +1,111 @@
+"""``orchestrate validate``, ``try`` and ``schema``: for people who write tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli.options import BackendOption, ConcurrencyOption, JsonOption, StoreOption, settings_from
+
+if TYPE_CHECKING:
+    from orchestrator.driver.validate import TaskProof
+    from orchestrator.settings import Settings
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command()(validate)
+    app.command("try")(try_task)
+    app.command()(schema)
+
+
+def validate(
+    suite: Annotated[Path, typer.Argument(metavar="SUITE", help="Folder of a suite.")],
+    tasks: Annotated[list[str] | None, typer.Option("--tasks", metavar="GLOB", help="Task ids to validate; may be repeated.")] = None,
+    backend: BackendOption = None,
+    concurrency: ConcurrencyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Prove that tasks measure something: the reference solution passes, doing nothing fails, each wrong solution fails as it says."""
+    settings = settings_from(backend=backend, concurrency=concurrency)
+    raise typer.Exit(asyncio.run(_validate(suite, tuple(tasks or ()), settings, as_json=as_json)))
+
+
+def try_task(
+    task: Annotated[Path, typer.Argument(metavar="TASK", help="Folder of a task in a suite.")],
+    agent: Annotated[str, typer.Option("--agent", metavar="NAME|FILE", help="Agent to try it with.")] = "oracle",
+    model: Annotated[str | None, typer.Option("--model", metavar="PROVIDER/NAME", help="Main model of the agent.")] = None,
+    backend: BackendOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run one trial of one task and show it: ending, each check, what changed, last output. Exit code 1 when it does not pass."""
+    settings = settings_from(store=store, backend=backend, concurrency=1)
+    raise typer.Exit(asyncio.run(_try(task, agent, model, settings, as_json=as_json)))
+
+
+def schema(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="task, suite, agent, submission, script or settings.")] = None,
+) -> None:
+    """Print the JSON Schema of a file, for editors; all of them without a name."""
+    from orchestrator.errors import SpecError, nearest
+    from orchestrator.spec.schema import schemas
+
+    known = schemas()
+    if name is not None and name not in known:
+        msg = f"no schema {name!r}{nearest(name, known)}; there are {', '.join(sorted(known))}"
+        raise SpecError(msg)
+    print(json.dumps(known if name is None else known[name], indent=2))
+
+
+async def _validate(folder: Path, patterns: tuple[str, ...], settings: Settings, *, as_json: bool) -> int:
+    from orchestrator.cli.run import Stop
+    from orchestrator.cli.signals import stoppable
+    from orchestrator.driver.validate import validate_suite
+
+    with tempfile.TemporaryDirectory(prefix="orch-validate-") as scratch:
+        own = settings.model_copy(update={"store": f"file://{scratch}/store"})
+        stop = Stop()
+        proofs = await stoppable(validate_suite(folder, patterns, own, stop.use), stop, "Nothing is kept of a validation.")
+    if stop.asked:
+        print("stopped", file=sys.stderr)
+        return 130
+    good = sum(proof.ok for proof in proofs)
+    if as_json:
+        tasks = [proof.as_json() for proof in proofs]
+        print(json.dumps({"schema_version": 1, "suite": str(folder), "tasks": tasks}, indent=2))
+    else:
+        _print_proofs(proofs)
+        print(f"{good} of {len(proofs)} tasks are valid")
+    return 0 if good == len(proofs) else 1
+
+
+def _print_proofs(proofs: list[TaskProof]) -> None:
+    width = max((len(proof.task) for proof in proofs), default=0)
+    for proof in proofs:
+        wrong = "  ".join(f"wrong-{item.name} {item.words()}" for item in proof.wrong)
+        print(f"{proof.task:<{width}}  oracle {proof.oracle}  nop {proof.nop}  {wrong}".rstrip())
+        for problem in proof.problems:
+            print(f"  {problem}")
+
+
+async def _try(folder: Path, agent: str, model: str | None, settings: Settings, *, as_json: bool) -> int:
+    from orchestrator import wiring
+    from orchestrator.cli.read import print_trial
+    from orchestrator.cli.run import Stop
+    from orchestrator.cli.signals import stoppable
+    from orchestrator.driver.order import Order
+    from orchestrator.driver.single import run_single
+
+    folder = folder.resolve()
+    order = Order(suite=folder.parent, agents=(agent,), model=model, samples=1, tasks=(folder.name,))
+    stop = Stop()
+    run, trial = await stoppable(run_single(order, settings, stop.use), stop, "Try it again.")
+    passed = await print_trial(wiring.object_store(settings.store), settings, run, str(trial), as_json=as_json)
+    return 0 if passed else 1

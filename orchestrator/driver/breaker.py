@@ -1,0 +1,44 @@
+"""Stop a run that only meets the same failure of ours again and again."""
+
+from __future__ import annotations
+
+from orchestrator.errors import InfrastructureError
+from orchestrator.interfaces import Observer, Phase, TrialEnd
+from orchestrator.records.ids import TrialId
+
+LIMIT = 10
+"""Identical failures in a row after which nothing more is launched."""
+
+
+class Breaker:
+    """An observer that counts launches that failed on our side with one cause, and passes everything on."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self._cause = ""
+        self._message = ""
+        self._count = 0
+
+    @property
+    def error(self) -> InfrastructureError | None:
+        """The failure that should pause the run, or None."""
+        if self._count < LIMIT:
+            return None
+        msg = f"paused after {self._count} launches in a row failed with {self._cause!r}: {self._message}"
+        return InfrastructureError(msg, cause=self._cause)
+
+    def phase(self, trial: TrialId, phase: Phase) -> None:
+        """Pass it on."""
+        self._observer.phase(trial, phase)
+
+    def launch_failed(self, trial: TrialId, launch: int, cause: str, message: str) -> None:
+        """Count it when it is the same cause as the last one."""
+        self._count = self._count + 1 if cause == self._cause else 1
+        self._cause, self._message = cause, message
+        self._observer.launch_failed(trial, launch, cause, message)
+
+    def ended(self, end: TrialEnd) -> None:
+        """A result shows that things work: start counting anew."""
+        if end.outcome.outcome_class == "result" and end.verdict is not None:
+            self._cause, self._count = "", 0
+        self._observer.ended(end)

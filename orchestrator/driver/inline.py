@@ -1,0 +1,80 @@
+"""The pool that runs trials in this process, some at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from orchestrator.driver.breaker import Breaker
+from orchestrator.interfaces import PlannedTrial, TrialEnd
+from orchestrator.records.manifest import RunManifest
+from orchestrator.records.outcome import Outcome
+from orchestrator.trial.crew import Crew
+from orchestrator.trial.run import grade, run_trial
+
+_Item = TypeVar("_Item")
+
+
+class InlinePool:
+    """``concurrency`` workers over one list. Implements TrialPool."""
+
+    def __init__(self, crew: Crew, breaker: Breaker, concurrency: int) -> None:
+        self._crew = crew
+        self._breaker = breaker
+        self._concurrency = max(1, concurrency)
+        self._stop = asyncio.Event()
+
+    async def stop(self) -> None:
+        """Start no more trials; what runs is stopped, frozen and committed."""
+        self._stop.set()
+
+    async def run(self, manifest: RunManifest, trials: list[PlannedTrial]) -> AsyncIterator[TrialEnd]:
+        """Yield each trial as it ends. Raises StoreError when an outcome cannot be committed; what was committed stays."""
+
+        async def work(planned: PlannedTrial) -> TrialEnd:
+            return await run_trial(manifest.run, planned, self._crew, self._stop)
+
+        async for end in self._each(trials, work):
+            yield end
+
+    async def grade(self, manifest: RunManifest, trials: list[tuple[PlannedTrial, Outcome]]) -> AsyncIterator[TrialEnd]:
+        """Ask for the verdicts of committed results that have none yet."""
+
+        async def work(item: tuple[PlannedTrial, Outcome]) -> TrialEnd:
+            planned, outcome = item
+            return TrialEnd(trial=planned.id, outcome=outcome, verdict=await grade(manifest.run, planned, outcome, self._crew))
+
+        async for end in self._each(trials, work):
+            yield end
+
+    async def _each(self, items: Sequence[_Item], work: Callable[[_Item], Awaitable[TrialEnd]]) -> AsyncIterator[TrialEnd]:
+        waiting = iter(items)
+        ends: asyncio.Queue[TrialEnd | None] = asyncio.Queue()
+
+        async def worker() -> None:
+            try:
+                for item in waiting:
+                    if self._stop.is_set() or self._breaker.error is not None:
+                        return
+                    ends.put_nowait(await work(item))
+            finally:
+                ends.put_nowait(None)  # one for each worker: the reader knows when the last has gone
+
+        workers = [asyncio.create_task(worker()) for _ in range(min(self._concurrency, len(items)))]
+        try:
+            running = len(workers)
+            while running:
+                end = await ends.get()
+                if end is not None:
+                    self._breaker.ended(end)
+                    yield end
+                    continue
+                running -= 1
+                if any(task.done() and task.exception() is not None for task in workers):
+                    self._stop.set()
+            await asyncio.gather(*workers)
+        finally:
+            for task in workers:
+                task.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)

@@ -1,0 +1,239 @@
+"""From what was typed to a run manifest: load every file, refuse what cannot be run, publish bundles, write the manifest once."""
+
+from __future__ import annotations
+
+import subprocess
+import uuid
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from orchestrator import __version__
+from orchestrator.errors import Problem, RefusedError, SpecError, nearest
+from orchestrator.records.manifest import Bundles, Code, ManifestAgent, ManifestTask, RunManifest
+from orchestrator.records.state import EndedAs
+from orchestrator.spec.base import digest
+from orchestrator.spec.checks import FinalCheck
+from orchestrator.spec.load import (
+    LoadedAgent,
+    LoadedSuite,
+    LoadedTask,
+    check_scripts,
+    load_agent,
+    load_submission,
+    load_suite,
+)
+from orchestrator.spec.submission import RunLimits
+from orchestrator.spec.task import Task, flat_checks
+
+BUILT_IN = ("oracle", "nop")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What was typed, the submission file folded in."""
+
+    suite: Path
+    agents: tuple[str, ...]
+    agents_from: Path | None = None
+    """Folder of the submission file, where agent names are looked up first."""
+    model: str | None = None
+    samples: int | None = None
+    tasks: tuple[str, ...] = ()
+    backend: str | None = None
+    pool: str | None = None
+    concurrency: int | None = None
+    limits: RunLimits = field(default_factory=RunLimits)
+    run_id: str | None = None
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Everything of an order, read and checked."""
+
+    suite: LoadedSuite
+    tasks: tuple[LoadedTask, ...]
+    agents: tuple[LoadedAgent, ...]
+
+
+def read_order(target: Path, order: Order) -> Order:
+    """Return the order for a suite folder or a submission file; what was typed wins over the file.
+
+    Raises SpecError when the target is neither.
+    """
+    if target.is_dir():
+        return replace(order, suite=target)
+    if not target.is_file():
+        raise SpecError([Problem(str(target), message="no such suite folder or submission file")])
+    submission = load_submission(target)
+    folder = target.parent
+    return replace(
+        order,
+        suite=folder / submission.suite,
+        agents=order.agents or submission.agents,
+        agents_from=folder,
+        samples=order.samples or submission.samples,
+        tasks=order.tasks or submission.tasks,
+        backend=order.backend or (None if submission.backend == "auto" else submission.backend),
+        pool=order.pool or submission.pool,
+        concurrency=order.concurrency or submission.concurrency,
+        limits=submission.limits,
+    )
+
+
+def load_order(order: Order) -> Loaded:
+    """Load the suite, the chosen tasks and the agents. Raises one SpecError with the problems of all files."""
+    problems: list[Problem] = []
+    agents: list[LoadedAgent] = []
+    suite: LoadedSuite | None = None
+    try:
+        suite = load_suite(order.suite)
+    except SpecError as error:
+        problems += error.problems or [Problem(str(order.suite), message=str(error))]
+    for name in order.agents or (("react",) if order.model else ()):
+        try:
+            agents.append(find_agent(name, order, suite))
+        except SpecError as error:
+            problems += error.problems or [Problem(name, message=str(error))]
+    if suite is not None:
+        for agent in agents:
+            problems += check_scripts(agent, suite)
+    if not order.agents and not order.model:
+        problems.append(Problem(str(order.suite), message="no agent; add --agent oracle, --agent FILE, or --model PROVIDER/NAME"))
+    if problems or suite is None:
+        raise SpecError(problems)
+    return Loaded(suite, select(suite, order.tasks), tuple(agents))
+
+
+def select(suite: LoadedSuite, patterns: tuple[str, ...]) -> tuple[LoadedTask, ...]:
+    """Return the tasks whose id matches a pattern; all without patterns. Raises SpecError for a pattern that matches nothing."""
+    ids = [task.task.id for task in suite.tasks]
+    idle = [pattern for pattern in patterns if not any(fnmatchcase(name, pattern) for name in ids)]
+    if idle:
+        raise SpecError([Problem(str(suite.folder), message=f"no task matches {name!r}{nearest(name, ids)}") for name in idle])
+    return tuple(task for task in suite.tasks if not patterns or any(fnmatchcase(task.task.id, p) for p in patterns))
+
+
+def find_agent(name: str, order: Order, suite: LoadedSuite | None) -> LoadedAgent:
+    """Return an agent by built-in name, file, or name of a file in an ``agents`` folder. Raises SpecError with the places looked at."""
+    from orchestrator.spec.load import built_in_agent, model_agent
+
+    if name == "react" and order.model and not order.agents:
+        return model_agent(order.model)
+    if name in BUILT_IN or name.startswith("wrong/"):
+        return built_in_agent(name)
+    places = _places(name, order)
+    for place in places:
+        if place.is_file():
+            agent = load_agent(place)
+            return agent.with_model(order.model) if order.model else agent
+    known = [*BUILT_IN, *sorted({path.stem for place in places for path in place.parent.glob("*.yaml")})]
+    looked = ", ".join(str(place) for place in places)
+    raise SpecError([Problem(name, message=f"no such agent{nearest(name, known)}; looked for {looked}")])
+
+
+def _places(name: str, order: Order) -> list[Path]:
+    if name.endswith((".yaml", ".yml")):
+        return [path for path in (order.agents_from and order.agents_from / name, Path(name)) if path is not None]
+    folders = [order.agents_from, Path("manifests"), order.suite.parent.parent / "manifests"]
+    return [folder / "agents" / f"{name}.yaml" for folder in folders if folder is not None]
+
+
+def run_id(suite: str, now: datetime) -> str:
+    """Return a new run id: time first, so that names sort by age."""
+    return f"{now:%Y%m%d-%H%M%S}-{suite}-{uuid.uuid4().hex[:4]}"
+
+
+def final_checked(task: Task) -> EndedAs | None:
+    """Return the ending that a ``final`` check of the task lists, if it has one."""
+    return next((check.status for check in flat_checks(task.checks) if isinstance(check, FinalCheck)), None)
+
+
+def manifest_task(loaded: LoadedTask, samples: int | None) -> ManifestTask:
+    """Return what the manifest says of a task."""
+    task = loaded.task
+    return ManifestTask(
+        id=task.id,
+        version=task.version,
+        digest=loaded.digest,
+        kind=task.kind,
+        tier=task.tier,
+        expect=task.expect,
+        final_checked=final_checked(task),
+        tags=task.tags,
+        environment=task.environment,
+        budgets=task.budgets,
+        samples=samples or task.samples,
+        bundles=Bundles(
+            sandbox=loaded.bundles.sandbox.digest,
+            world=loaded.bundles.world.digest,
+            graders=loaded.bundles.graders.digest,
+            solutions={name: bundle.digest for name, bundle in loaded.bundles.solutions.items()},
+        ),
+    )
+
+
+def manifest_agent(loaded: LoadedAgent) -> ManifestAgent:
+    """Return what the manifest says of an agent."""
+    return ManifestAgent(
+        name=loaded.name,
+        digest=loaded.digest,
+        agent=loaded.agent,
+        prompt=loaded.prompt,
+        bundle=loaded.bundle.digest if loaded.bundle else None,
+        scripts=loaded.scripts.digest if loaded.scripts else None,
+    )
+
+
+def build_manifest(order: Order, loaded: Loaded, backend: str, labels: dict[str, str], grader_version: str) -> RunManifest:
+    """Return the manifest of a new run."""
+    now = datetime.now(UTC)
+    tasks = tuple(manifest_task(task, order.samples) for task in loaded.tasks)
+    agents = tuple(manifest_agent(agent) for agent in loaded.agents)
+    content = digest([loaded.suite.digest, [task.digest for task in tasks], [agent.digest for agent in agents]])
+    prices = {model: price.model_dump() for agent in loaded.agents for model, price in agent.agent.prices.items()}
+    suite = loaded.suite.suite
+    return RunManifest(
+        run=order.run_id or run_id(suite.id, now),
+        created_at=now,
+        orchestrate_version=__version__,
+        code=code_of(order.suite),
+        suite=suite.id,
+        suite_digest=loaded.suite.digest,
+        metric=suite.metric,
+        k=suite.k,
+        quarantine=tuple(entry for entry in suite.quarantine if entry.expires >= now.date()),
+        tasks=tasks,
+        agents=agents,
+        seed=int(content.removeprefix("sha256:")[:15], 16),
+        backend=backend,
+        labels=labels,
+        pool=order.pool or "inline",
+        limits=order.limits,
+        price_table=digest(prices) if prices else None,
+        grader_version=grader_version,
+    )
+
+
+def code_of(folder: Path) -> Code:
+    """Return the commit that a folder belongs to, and whether files in it differ from that commit."""
+
+    def git(*words: str) -> str | None:
+        try:
+            done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=20, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    commit = git("rev-parse", "HEAD")
+    if commit is None:
+        return Code()
+    changes = git("status", "--porcelain", "--", ".")
+    return Code(commit=commit, dirty=None if changes is None else bool(changes))
+
+
+def refuse(reasons: list[str]) -> None:
+    """Raise RefusedError with all reasons, if there are any."""
+    if reasons:
+        raise RefusedError("\n".join([*reasons, f"{len(reasons)} refused; nothing was started"]))

@@ -1,0 +1,62 @@
+"""Run an order of a few trials without a progress display: for ``try`` and ``validate``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from orchestrator import wiring
+from orchestrator.driver.inline import InlinePool
+from orchestrator.driver.local import open_local
+from orchestrator.driver.order import Loaded, Order, load_order
+from orchestrator.driver.prepare import check_order, publish
+from orchestrator.errors import InfrastructureError
+from orchestrator.interfaces import Phase, TrialEnd
+from orchestrator.plan.trials import all_trials
+from orchestrator.records.ids import TrialId
+from orchestrator.records.manifest import RunManifest
+from orchestrator.settings import Settings
+
+
+class Collector:
+    """An observer that keeps the ends of trials."""
+
+    def __init__(self) -> None:
+        self.ends: list[TrialEnd] = []
+
+    def phase(self, trial: TrialId, phase: Phase) -> None:
+        """Nothing to keep."""
+
+    def launch_failed(self, trial: TrialId, launch: int, cause: str, message: str) -> None:
+        """Nothing to keep: the outcome says it too."""
+
+    def ended(self, end: TrialEnd) -> None:
+        """Keep it."""
+        self.ends.append(end)
+
+
+async def run_order(
+    order: Order, loaded: Loaded, settings: Settings, on_pool: Callable[[InlinePool], None]
+) -> tuple[RunManifest, list[TrialEnd]]:
+    """Run a whole order. Raises InfrastructureError when the run was paused by repeated failures of ours."""
+    store = wiring.object_store(settings.store)
+    backend = wiring.sandbox_backend(settings.backend, settings.scratch)
+    check_order(loaded, backend, settings)
+    labels = dict(await backend.preflight())
+    concurrency = wiring.concurrency(settings)
+    async with open_local(settings, backend, store, concurrency) as local:
+        manifest = await publish(store, order, loaded, backend.name, labels, local.services.grader_version)
+        collector = Collector()
+        execution = await local.run(manifest, collector, on_pool)
+    if execution.paused is not None:
+        raise execution.paused
+    return manifest, collector.ends
+
+
+async def run_single(order: Order, settings: Settings, on_pool: Callable[[InlinePool], None]) -> tuple[str, TrialId]:
+    """Run an order of one trial and return its run and its name. Raises InfrastructureError when it ended for reasons of ours."""
+    manifest, ends = await run_order(order, load_order(order), settings, on_pool)
+    trial = all_trials(manifest)[0].id
+    if not ends:
+        msg = f"{trial} did not end"
+        raise InfrastructureError(msg)
+    return manifest.run, trial

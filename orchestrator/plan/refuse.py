@@ -1,0 +1,68 @@
+"""What a task or an agent asks for and this version or backend does not give. Refused by name before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from orchestrator.interfaces import SandboxBackend
+from orchestrator.spec.agent import RUNNABLE_AGENTS, Agent
+from orchestrator.spec.checks import RUNNABLE_CHECKS, RUNNABLE_INVARIANTS, CommandCheck
+from orchestrator.spec.task import Task, flat_checks
+
+_LATER = "is not run by this version"
+
+
+def task_refusals(task: Task) -> list[str]:
+    """Return one sentence for each part of the task that this version does not run. Empty: it runs all of it."""
+    present: Sequence[tuple[str, object]] = (
+        ("world", task.world),
+        ("upstream", task.upstream),
+        ("fixtures", task.fixtures),
+        ("user", task.user),
+        ("hosted_tools", task.hosted_tools),
+        ("tools.allow", task.tools.allow),
+        ("tools.expected", task.tools.expected),
+        ("tools.verify", task.tools.verify),
+        ("trace", task.trace),
+        ("judges", task.judges),
+        ("measures", task.measures),
+    )
+    found = [f"{name} {_LATER}" for name, value in present if value not in (None, ())]
+    for check in flat_checks(task.checks):
+        if check.type not in RUNNABLE_CHECKS:
+            found.append(f"check {check.id!r}: type {check.type!r} {_LATER}; it runs {', '.join(sorted(RUNNABLE_CHECKS))}")
+        if isinstance(check, CommandCheck):
+            found.extend(_command_refusals(check))
+    found.extend(
+        f"invariant {invariant.id!r}: type {invariant.type!r} {_LATER}; it runs {', '.join(sorted(RUNNABLE_INVARIANTS))}"
+        for invariant in task.invariants
+        if invariant.type not in RUNNABLE_INVARIANTS
+    )
+    return found
+
+
+def _command_refusals(check: CommandCheck) -> Iterable[str]:
+    if check.isolation == "in_process":
+        yield f"check {check.id!r}: isolation 'in_process' {_LATER}; use 'process'"
+    if check.results not in {"exit_code", "junit"}:
+        yield f"check {check.id!r}: results {check.results!r} {_LATER}; use exit_code or junit"
+    if check.confirm != 1:
+        yield f"check {check.id!r}: confirm {_LATER}"
+    if check.expect is not None and check.results == "exit_code":
+        yield f"check {check.id!r}: 'expect' needs results: junit"
+
+
+def refusals(
+    tasks: Iterable[Task], agents: Iterable[tuple[str, Agent]], backend: SandboxBackend, agent_refusals: Callable[[Agent], list[str]]
+) -> list[str]:
+    """Return every reason why these tasks and agents cannot run on this backend, each naming its task or agent."""
+    found = []
+    for task in tasks:
+        reasons = task_refusals(task) + backend.refusals(task.environment)
+        found += [f"task {task.id}: {reason}" for reason in reasons]
+    for name, agent in agents:
+        if agent.type not in RUNNABLE_AGENTS:
+            found.append(f"agent {name}: type {agent.type!r} {_LATER}; it runs {', '.join(sorted(RUNNABLE_AGENTS))}")
+        else:
+            found += [f"agent {name}: {reason}" for reason in agent_refusals(agent)]
+    return found

@@ -1,0 +1,56 @@
+"""Decide how a launch ended. Pure: from what the sandbox, the gateway and the agent's own answer say, in that order of trust."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.interfaces import Ending
+from orchestrator.records.outcome import Seal
+from orchestrator.records.state import FinalAnswer
+from orchestrator.records.termination import TerminationReason
+
+_SEEN_FROM_OUTSIDE: dict[str, TerminationReason] = {
+    "out_of_memory": "out_of_memory",
+    "out_of_disk": "out_of_disk",
+    "out_of_processes": "out_of_processes",
+}
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The reason, and for a reason of ours the short word of its cause."""
+
+    reason: TerminationReason
+    cause: str | None = None
+    error: str | None = None
+
+
+def decide(ending: Ending, seal: Seal, final: FinalAnswer | None, *, cancelled: bool) -> Decision:
+    """Return the termination reason.
+
+    Precedence: an operator's stop; memory, disk and processes; the wall clock; a limit or failure at the gateway; the answer's status; exit
+    code 0; a model that answered only with errors; anything else. A launch that spent more than half of its hard deadline waiting for a
+    provider is ours, not the agent's.
+    """
+    if cancelled and ending.cause == "stopped":
+        return Decision("cancelled")
+    if ending.cause in _SEEN_FROM_OUTSIDE:
+        return Decision(_SEEN_FROM_OUTSIDE[ending.cause])
+    wall = ending.ended - ending.started
+    if ending.cause == "wall_clock" and seal.waiting_s > wall / 2:
+        return Decision("infra_lost", "waiting", f"{seal.waiting_s:.0f} s of {wall:.0f} s were spent waiting for the model provider")
+    if ending.cause == "wall_clock" or seal.stopped == "wall_clock":
+        return Decision("wall_clock")
+    if seal.stopped == "model_api_error":
+        return Decision("model_api_error", "model_api_error", "the model provider could not be reached or kept failing; see `logs`")
+    if seal.stopped is not None and seal.stopped != "model_request_error":
+        return Decision(seal.stopped)
+    return Decision(_own_ending(ending, seal, final))
+
+
+def _own_ending(ending: Ending, seal: Seal, final: FinalAnswer | None) -> TerminationReason:
+    if final is not None:
+        return final.status
+    if ending.exit.code == 0:
+        return "completed"
+    return "model_request_error" if seal.stopped == "model_request_error" else "unhandled_exception"

@@ -1,0 +1,180 @@
+"""The spine: one trial from registration to verdict. Read this file first.
+
+It never raises for the agent's fault and always for ours: what an agent does ends in an Outcome of class ``result``; what fails on our side
+ends the launch as ``infra`` and leads to another launch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import uuid
+from dataclasses import dataclass
+
+from orchestrator.errors import GraderError, InfrastructureError
+from orchestrator.interfaces import Ending, Frozen, PlannedTrial, Registration, Sandbox, TrialEnd
+from orchestrator.records import keys
+from orchestrator.records.outcome import Outcome, Seal, Times
+from orchestrator.records.state import Finding
+from orchestrator.records.termination import outcome_class
+from orchestrator.records.usage import NOTHING_USED
+from orchestrator.records.verdict import Verdict
+from orchestrator.trial.crew import Crew
+from orchestrator.trial.ending import decide
+from orchestrator.trial.final import read_final
+from orchestrator.trial.launch import request, sandbox_spec
+from orchestrator.trial.marker import commit_outcome
+
+
+async def run_trial(run: str, planned: PlannedTrial, crew: Crew, stop: asyncio.Event) -> TrialEnd:
+    """Launch until there is an outcome that is not ours to repeat, then have it graded.
+
+    Raises StoreError when an outcome cannot be committed.
+    """
+    first = planned.first_launch
+    outcome = await _launch(run, planned, first, crew, stop)
+    for launch in range(first + 1, first + planned.launches_left):
+        if outcome.outcome_class != "infra" or stop.is_set():
+            break
+        outcome = await _launch(run, planned, launch, crew, stop)
+    return TrialEnd(trial=planned.id, outcome=outcome, verdict=await grade(run, planned, outcome, crew))
+
+
+async def grade(run: str, planned: PlannedTrial, outcome: Outcome, crew: Crew) -> Verdict | None:
+    """Ask the grader for the verdict of a committed result; nothing else is graded.
+
+    A grader that cannot be asked now loses nothing: the outcome is committed and ``resume`` asks again.
+    """
+    if outcome.outcome_class != "result":
+        return None
+    crew.observer.phase(planned.id, "grading")
+    try:
+        return await crew.grader.grade(run, planned.id)
+    except GraderError as error:
+        crew.observer.launch_failed(planned.id, outcome.launch, error.cause, str(error))
+        return None
+
+
+async def _launch(run: str, planned: PlannedTrial, launch: int, crew: Crew, stop: asyncio.Event) -> Outcome:
+    """Run one launch and commit its outcome. What fails on our side becomes an outcome of class ``infra``."""
+    started = time.time()
+    crew.observer.phase(planned.id, "starting")
+    registration: Registration | None = None
+    try:
+        await crew.ready()
+        registration = await crew.gateway.register(request(run, planned, launch, crew))
+        outcome = await _act(run, planned, launch, crew, registration, stop)
+    except InfrastructureError as error:
+        crew.observer.launch_failed(planned.id, launch, error.cause, str(error))
+        if registration is not None:
+            with contextlib.suppress(InfrastructureError):  # a gateway that is gone has revoked every token with it
+                await crew.gateway.seal(registration.launch)
+        outcome = _lost(run, planned, launch, crew, started, error)
+    return await commit_outcome(crew.store, outcome)
+
+
+async def _act(
+    run: str, planned: PlannedTrial, launch: int, crew: Crew, registration: Registration, stop: asyncio.Event
+) -> Outcome:
+    """Prepare, act, prove dead, seal, freeze: in this order, so that nothing changes after it was looked at."""
+    registered = time.time()
+    async with crew.sandboxes.open(await sandbox_spec(planned, registration, crew)) as sandbox:
+        crew.observer.phase(planned.id, "running")
+        ending, cancelled = await _until_dead(sandbox, registration, crew, stop)
+        crew.observer.phase(planned.id, "freezing")
+        seal = await crew.gateway.seal(registration.launch)
+        frozen = await sandbox.freeze()
+        labels = {**crew.labels, **sandbox.labels}
+    observed = _Observed(ending, seal, frozen, registered, labels, cancelled)
+    return await _outcome(run, planned, launch, crew, observed)
+
+
+async def _until_dead(sandbox: Sandbox, registration: Registration, crew: Crew, stop: asyncio.Event) -> tuple[Ending, bool]:
+    """Wait for the tree's death; stop it when the gateway or an operator asks. Returns the ending and whether an operator asked."""
+    ended = asyncio.create_task(sandbox.ended())
+    spent = asyncio.create_task(crew.gateway.stop_reason(registration.launch))
+    cancel = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({ended, spent, cancel}, return_when=asyncio.FIRST_COMPLETED)
+        cancelled = not ended.done() and cancel.done()
+        if not ended.done():
+            if spent.done() and (failure := spent.exception()) is not None:
+                raise failure
+            await sandbox.stop()
+        return await ended, cancelled
+    finally:
+        for task in (ended, spent, cancel):
+            task.cancel()
+        await asyncio.gather(ended, spent, cancel, return_exceptions=True)
+
+
+@dataclass(frozen=True)
+class _Observed:
+    ending: Ending
+    seal: Seal
+    frozen: Frozen
+    registered: float
+    labels: dict[str, str]
+    cancelled: bool
+
+
+async def _outcome(run: str, planned: PlannedTrial, launch: int, crew: Crew, seen: _Observed) -> Outcome:
+    final = seen.seal.finish
+    findings: tuple[Finding, ...] = ()
+    if final is None and seen.frozen.final is not None:
+        final, findings = await read_final(seen.frozen.final)
+    decision = decide(seen.ending, seen.seal, final, cancelled=seen.cancelled)
+    output = None
+    if seen.frozen.output:
+        output = await crew.store.put_blob(keys.blob(run, uuid.uuid4().hex), seen.frozen.output)
+    wall = max(0.0, seen.ending.ended - seen.ending.started)
+    waiting = min(seen.seal.waiting_s, wall)
+    return Outcome(
+        run=run,
+        trial=str(planned.id),
+        launch=launch,
+        outcome_class=outcome_class(decision.reason),
+        termination_reason=decision.reason,
+        ended_as=final.status if final else None,
+        final=final,
+        exit=seen.ending.exit,
+        state=seen.frozen.state,
+        output=output,
+        trajectory=seen.seal.trajectory,
+        usage=seen.seal.usage,
+        steps=seen.seal.steps,
+        tool_calls=seen.seal.tool_calls,
+        models=seen.seal.models,
+        times=Times(
+            started=seen.ending.started,
+            ended=seen.ending.ended,
+            working_s=wall - waiting,
+            waiting_s=waiting,
+            setup_s=max(0.0, seen.ending.started - seen.registered),
+            freeze_s=max(0.0, time.time() - seen.ending.ended),
+        ),
+        findings=(*seen.ending.findings, *seen.seal.findings, *seen.frozen.findings, *findings),
+        labels=seen.labels,
+        error=decision.error,
+        cause=decision.cause,
+        writer_id=crew.writer_id,
+        epoch=crew.epoch,
+    )
+
+
+def _lost(run: str, planned: PlannedTrial, launch: int, crew: Crew, started: float, error: InfrastructureError) -> Outcome:
+    now = time.time()
+    return Outcome(
+        run=run,
+        trial=str(planned.id),
+        launch=launch,
+        outcome_class="infra",
+        termination_reason="infra_lost",
+        usage=NOTHING_USED,
+        times=Times(started=started, ended=now, working_s=0, waiting_s=max(0.0, now - started)),
+        error=str(error),
+        cause=error.cause,
+        writer_id=crew.writer_id,
+        epoch=crew.epoch,
+    )

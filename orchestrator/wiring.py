@@ -1,0 +1,125 @@
+"""The only module of ``orchestrator`` that names concrete classes: settings and sockets in, parts out."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import RefusedError, SpecError
+from orchestrator.interfaces import BundleSource, Gateway, Grader, ObjectStore, Observer, SandboxBackend
+from orchestrator.settings import Settings
+from orchestrator.spec.agent import Agent, Price
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from orchestrator.trial.crew import Crew
+
+
+def object_store(url: str) -> ObjectStore:
+    """Return the store of a URL. Raises RefusedError for a kind that this version does not have."""
+    from orchestrator.storage.open import open_store
+
+    return open_store(url)
+
+
+def bundle_source(store: ObjectStore, cache: Path) -> BundleSource:
+    """Return bundles of the store as folders below ``cache``."""
+    from orchestrator.storage.bundles import BundleCache
+
+    return BundleCache(store, cache / "bundles")
+
+
+def sandbox_backend(name: str, scratch: Path) -> SandboxBackend:
+    """Return a backend by name; ``auto`` is the first usable one. Raises RefusedError for one that this version does not have."""
+    if name in {"auto", "bubblewrap"}:
+        from orchestrator.sandbox.bubblewrap.backend import BubblewrapBackend
+
+        return BubblewrapBackend(scratch)
+    msg = f"backend {name!r} is not run by this version; use bubblewrap"
+    raise RefusedError(msg)
+
+
+def agent_refusals(agent: Agent) -> list[str]:
+    """Return what an agent asks for that this version does not run."""
+    from orchestrator.agents.render import refusals
+
+    return refusals(agent)
+
+
+def gateway_client(socket_path: str, door: str, token: str) -> Gateway:
+    """Return the driver's side of a gateway."""
+    from orchestrator.gateway.client import GatewayClient
+
+    return GatewayClient(socket_path, door, token)
+
+
+def grader_client(socket_path: str, token: str) -> Grader:
+    """Return the driver's side of a grader service."""
+    from orchestrator.grading.client import GraderClient
+
+    return GraderClient(socket_path, token)
+
+
+def writer_id() -> str:
+    """Return a name for this process that no other process has or had."""
+    return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+
+
+def prices(settings: Settings) -> Mapping[str, Price]:
+    """Return the prices of the settings."""
+    return {model: Price.model_validate_json(price.model_dump_json()) for model, price in settings.prices.items()}
+
+
+def crew(  # noqa: PLR0913 - the one place where all parts come together
+    *,
+    settings: Settings,
+    store: ObjectStore,
+    backend: SandboxBackend,
+    gateway: Gateway,
+    grader: Grader,
+    observer: Observer,
+    labels: Mapping[str, str],
+    ready: Callable[[], Awaitable[None]],
+) -> Crew:
+    """Return everyone that a trial needs."""
+    from orchestrator.agents.render import render
+    from orchestrator.trial.crew import Crew
+
+    return Crew(
+        store=store,
+        bundles=bundle_source(store, settings.cache),
+        sandboxes=backend,
+        gateway=gateway,
+        grader=grader,
+        render=render,
+        observer=observer,
+        writer_id=writer_id(),
+        prices=prices(settings),
+        labels=labels,
+        ready=ready,
+    )
+
+
+async def serve_gateway(line: bytes) -> None:
+    """Serve gateway and relay as the configuration line says, until standard input ends.
+
+    The line is ``{"store": URL, "cache": FOLDER, "gateway": {…}}``. Raises SpecError for a bad one.
+    """
+    from orchestrator.gateway.app import serve_gateway as serve
+    from orchestrator.gateway.config import GatewayConfig
+    from orchestrator.trace.writer import TrajectoryFolder
+
+    try:
+        outer = json.loads(line)
+        config = GatewayConfig.from_json_line(json.dumps(outer["gateway"]))
+        store, cache = object_store(outer["store"]), Path(outer["cache"])
+    except (ValueError, KeyError, TypeError):
+        msg = "the gateway's configuration must be one JSON line with store, cache and gateway on standard input; `submit` starts it so"
+        raise SpecError(msg) from None
+    await serve(config, store, TrajectoryFolder(config.folder), bundle_source(store, cache))

@@ -1,0 +1,48 @@
+"""The tree keeps to its own rules where no linter has one."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import orchestrator
+
+ROOT = Path(__file__).parents[2]
+MODULES = sorted([*ROOT.glob("orchestrator/**/*.py"), *ROOT.glob("grader_service/**/*.py")])
+HEAVY = ("ray", "pyarrow", "boto3", "kubernetes", "duckdb")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_module_is_longer_than_600_lines(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 600
+
+
+def test_reading_order_names_every_package() -> None:
+    folders = {path.parent.name for path in ROOT.glob("orchestrator/*/__init__.py")}
+    named = set(re.findall(r"``([a-z]+)``", orchestrator.__doc__ or ""))
+    assert folders <= named, f"not in the reading order of orchestrator/__init__.py: {sorted(folders - named)}"
+
+
+def test_every_top_folder_has_a_readme() -> None:
+    folders = [p.name for p in ROOT.iterdir() if p.is_dir() and not p.name.startswith(".") and any(p.rglob("*.*"))]
+    missing = [name for name in folders if not (ROOT / name / "README.md").is_file()]
+    assert not missing
+
+
+@pytest.mark.parametrize("command", [["-c", "import orchestrator.cli.main"], ["-m", "orchestrator", "--help"]])
+def test_the_command_line_starts_without_heavy_packages(command: list[str]) -> None:
+    done = subprocess.run([sys.executable, "-X", "importtime", *command], capture_output=True, text=True, check=True, cwd=ROOT)
+    loaded = {line.rsplit("|", 1)[-1].strip().split(".")[0] for line in done.stderr.splitlines() if "|" in line}
+    assert loaded.isdisjoint(HEAVY)
+    assert "typer" in loaded  # the reading of importtime works
+
+
+def test_every_public_name_has_a_docstring_in_interfaces() -> None:
+    tree = ast.parse((ROOT / "orchestrator/interfaces.py").read_text())
+    bare = [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.AsyncFunctionDef) and not ast.get_docstring(node)]
+    assert not bare
