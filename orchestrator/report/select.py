@@ -1,0 +1,112 @@
+"""From the words a person types to a run and a trial."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from orchestrator.dataset.rows import RunData, TrialRow, read_many
+from orchestrator.errors import SpecError, nearest
+from orchestrator.interfaces import ObjectStore
+from orchestrator.records import keys
+from orchestrator.records.ids import TrialId
+from orchestrator.records.manifest import RunManifest
+from orchestrator.records.verdict import TrialResult
+from orchestrator.report.text import clean, named
+
+WORST_FIRST: tuple[TrialResult, ...] = ("failed", "abstained", "grader_error", "infra", "cancelled", "missing")
+"""What counts as the first failure, in this order."""
+_SHOWN = 8
+
+
+async def list_runs(store: ObjectStore) -> list[RunManifest]:
+    """Return all runs of the store, newest first. Raises StoreError."""
+
+    async def read(key: str) -> RunManifest:
+        return RunManifest.from_bytes(await store.get(key), key)
+
+    found = await read_many(read, [key for key in await store.list(keys.RUNS) if keys.run_of_manifest(key)])
+    return sorted(found, key=lambda manifest: (manifest.created_at, manifest.run), reverse=True)
+
+
+async def resolve_run(store: ObjectStore, text: str) -> str:
+    """Return the run that ``text`` means: an id, a unique beginning of one, ``last``, or ``commit:SHA``.
+
+    Raises SpecError that names the candidates when there is none or more than one.
+    """
+    runs = [run for key in await store.list(keys.RUNS) if (run := keys.run_of_manifest(key))]
+    if not runs:
+        msg = "this store has no run yet; start one with: orchestrate submit SUITE"
+        raise SpecError(msg)
+    if text in runs:
+        return text
+    if text == "last":
+        return (await list_runs(store))[0].run
+    if text.startswith("commit:"):
+        sha = text.removeprefix("commit:").lower()
+        if not re.fullmatch(r"[0-9a-f]{4,40}", sha):
+            msg = f"{clean(text, 80)!r}: write commit: and 4 to 40 hex digits"
+            raise SpecError(msg)
+        every = await list_runs(store)
+        return _only(text, [run.run for run in every if (run.code.commit or "").startswith(sha)], runs)
+    return _only(text, [run for run in runs if run.startswith(text)] if text else [], runs)
+
+
+def _only(text: str, found: Sequence[str], runs: Sequence[str]) -> str:
+    if len(found) == 1:
+        return found[0]
+    shown = clean(text, 80)
+    if found:
+        msg = f"run {shown!r} could be any of {len(found)}: {named(found, _SHOWN)}"
+        raise SpecError(msg)
+    msg = f"no run {shown!r}{nearest(text, runs)}; there are {len(runs)}: {named(sorted(runs, reverse=True), _SHOWN)}"
+    raise SpecError(msg)
+
+
+def first_failure(rows: Iterable[TrialRow]) -> TrialRow | None:
+    """Return the first failed trial, else the first abstained one, and so on; None when everything passed."""
+    every = list(rows)
+    for word in WORST_FIRST:
+        for row in every:
+            if row.result == word:
+                return row
+    return None
+
+
+def resolve_trial(data: RunData, text: str | None) -> TrialId:
+    """Return the trial that ``TASK[@AGENT][:N]`` means; what is left open, or everything, is the first failure.
+
+    Raises SpecError with the nearest name when there is no such trial.
+    """
+    if text is None:
+        found = first_failure(data.rows)
+        if found is None:
+            example = data.rows[0].trial if data.rows else "TASK@AGENT:1"
+            msg = f"no trial of {data.manifest.run} failed, so name one, for example {example}"
+            raise SpecError(msg)
+        return found.trial
+    task, agent, sample = _parse(text)
+    of_task = [row for row in data.rows if row.trial.task == task]
+    if not of_task:
+        tasks = [one.id for one in data.manifest.tasks]
+        msg = f"run {data.manifest.run} has no task {clean(task, 80)!r}{nearest(task, tasks)}; it has {named(tasks, _SHOWN)}"
+        raise SpecError(msg)
+    of_agent = [row for row in of_task if agent in {None, row.trial.agent}]
+    if not of_agent:
+        agents = [one.name for one in data.manifest.agents]
+        shown = clean(agent or "", 80)
+        msg = f"run {data.manifest.run} has no agent {shown!r}{nearest(shown, agents)}; it has {named(agents, _SHOWN)}"
+        raise SpecError(msg)
+    rows = [row for row in of_agent if sample in {None, row.trial.sample}]
+    if not rows:
+        msg = f"task {task} has samples 1 to {max(row.trial.sample for row in of_agent)}, not {sample}"
+        raise SpecError(msg)
+    return (first_failure(rows) or rows[0]).trial
+
+
+def _parse(text: str) -> tuple[str, str | None, int | None]:
+    match = re.fullmatch(r"([^@:]+)(?:@([^@:]+))?(?::([0-9]{1,6}))?", text)
+    if match is None:
+        msg = f"{clean(text, 80)!r} is not a trial; write TASK, TASK@AGENT or TASK@AGENT:N"
+        raise SpecError(msg)
+    return match[1], match[2], int(match[3]) if match[3] else None
