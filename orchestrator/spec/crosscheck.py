@@ -1,0 +1,219 @@
+"""Checks between fields and files of one task. They read the document itself, so they find their mistakes also when a
+field elsewhere is wrong and no model could be made."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from orchestrator.errors import Problem, nearest
+from orchestrator.spec.bundle import ignored
+from orchestrator.spec.globs import matches
+from orchestrator.spec.task import RESERVED
+from orchestrator.spec.yaml import Document, dotted
+from orchestrator.spec.yaml import Path as FieldPath
+
+ENTRIES = (
+    "task.yaml",
+    "README.md",
+    "workspace",
+    "world",
+    "fixtures",
+    "memory",
+    "hidden",
+    "solution",
+    "environment",
+    "user.yaml",
+)
+"""What may stand at the top of a task's folder."""
+
+_HIDDEN_FIELDS = ("expect", "equals_file", "goal", "script", "rubric")
+_REGEX_FIELDS = ("regex", "not_regex")
+_CHECKED_FIELDS = ("path", "database", "package")
+_ENDINGS = {"decline", "ask"}
+
+
+@dataclass(frozen=True)
+class TaskFolder:
+    """A task's document (defaults merged in) and its folder."""
+
+    document: Document
+    folder: Path
+    shown: str
+    """How errors name the folder."""
+
+    def entries(self) -> Iterator[tuple[FieldPath, dict[str, Any]]]:
+        """Yield every check, invariant, judge and measure with its place, alternatives of ``any_of`` included."""
+        for group in ("checks", "invariants", "trace", "judges", "measures"):
+            for index, entry in enumerate(_list(self.document.get(group))):
+                inner = _list(entry.get("any_of")) if isinstance(entry, dict) else []
+                for number, each in enumerate(inner):
+                    if isinstance(each, dict):
+                        yield (group, index, "any_of", number), each
+                if isinstance(entry, dict) and not inner:
+                    yield (group, index), entry
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def crosscheck(task: TaskFolder) -> list[Problem]:
+    """Return all problems of a task's fields and files against each other."""
+    return [
+        *_reserved(task),
+        *_own_name(task),
+        *_unknown_entries(task),
+        *_ids(task),
+        *_hidden_files(task),
+        *_regexes(task),
+        *_folders(task),
+        *_excluded(task),
+        *_ending(task),
+    ]
+
+
+def reserved_paths() -> list[FieldPath]:
+    """Return the paths of the words that are kept for later."""
+    return [tuple(word.split(".")) for word in RESERVED]
+
+
+def _reserved(task: TaskFolder) -> Iterator[Problem]:
+    for word, meaning in RESERVED.items():
+        path: FieldPath = tuple(word.split("."))
+        outer = task.document.get(*path[:-1])
+        if isinstance(outer, dict) and path[-1] in outer:
+            message = f"reserved for {meaning}, which this version does not have; remove it"
+            yield task.document.key_place(path).problem(message, path)
+
+
+def _own_name(task: TaskFolder) -> Iterator[Problem]:
+    name = task.document.get("id")
+    if isinstance(name, str) and name != task.folder.name:
+        yield task.document.problem(("id",), f"{name!r} must be the name of its folder, which is {task.folder.name!r}")
+
+
+def _unknown_entries(task: TaskFolder) -> Iterator[Problem]:
+    for name in sorted(each.name for each in task.folder.iterdir()):
+        if name not in ENTRIES and not ignored(name):
+            shown = os.fsencode(name).decode(errors="backslashreplace")
+            message = f"unknown entry in a task folder{nearest(shown, ENTRIES)}; known are {', '.join(ENTRIES)}"
+            yield Problem(f"{task.shown}/{shown}", message=message)
+
+
+def _ids(task: TaskFolder) -> Iterator[Problem]:
+    seen: dict[str, int] = {}
+    for path, entry in task.entries():
+        name = entry.get("id", entry.get("type") if path[0] == "invariants" else None)
+        if not isinstance(name, str) or path[0] == "measures":
+            continue
+        if name in seen:
+            hint = "" if "id" in entry else "; give this one an id"
+            where = (*path, "id")
+            message = f"the id {name!r} is taken, first in line {seen[name]}{hint}"
+            yield task.document.place(where).problem(message, where)
+        seen.setdefault(name, task.document.place((*path, "id")).line)
+
+
+def _hidden_files(task: TaskFolder) -> Iterator[Problem]:
+    for path, entry in task.entries():
+        for name in _HIDDEN_FIELDS:
+            value = entry.get(name)
+            # A sql check's rows are called ``expect`` too.
+            if isinstance(value, str):
+                yield from _hidden_file(task, (*path, name), value)
+
+
+def _hidden_file(task: TaskFolder, path: FieldPath, value: str) -> Iterator[Problem]:
+    if not value.startswith("hidden/") or ".." in value.split("/"):
+        yield task.document.problem(path, f"{value!r} must be a file under hidden/, which no agent ever sees")
+    elif not (task.folder / value).is_file():
+        hidden = task.folder / "hidden"
+        known = [f"hidden/{each.relative_to(hidden).as_posix()}" for each in hidden.rglob("*") if each.is_file()]
+        yield task.document.problem(path, f"there is no file {task.shown}/{value}{nearest(value, known)}")
+
+
+def _regexes(task: TaskFolder) -> Iterator[Problem]:
+    for path, entry in task.entries():
+        for name in _REGEX_FIELDS:
+            value = entry.get(name)
+            if isinstance(value, str) and (fault := regex_fault(value)):
+                yield task.document.problem((*path, name), fault)
+
+
+def regex_fault(pattern: str) -> str | None:
+    """Say why a text is no regular expression; None when it is one."""
+    try:
+        re.compile(pattern, re.MULTILINE)
+    except (re.error, OverflowError, RecursionError) as error:
+        return f"not a regular expression: {error}"
+    return None
+
+
+def _folders(task: TaskFolder) -> Iterator[Problem]:
+    """Check every path that names something of the task's folder: it must be in the area of its audience, and there."""
+    named: list[tuple[FieldPath, str, bool]] = [
+        (("environment", "workspace"), "workspace", True),
+        (("environment", "memory"), "memory", True),
+        (("environment", "build"), "environment", True),
+        (("world",), "world", True),
+        (("fixtures", "cassette"), "fixtures", False),
+        (("user", "replies"), "user.yaml", False),
+    ]
+    for path, area, is_folder in named:
+        value = task.document.get(*path)
+        if isinstance(value, str) and (fault := _area_fault(task, value, area, is_folder)):
+            yield task.document.problem(path, fault)
+
+
+def _area_fault(task: TaskFolder, value: str, area: str, is_folder: bool) -> str | None:
+    parts = PurePosixPath(value).parts
+    if parts[:1] != (area,) or ".." in parts or (area == "user.yaml" and len(parts) > 1):
+        wanted = f"{area}/ or a folder in it" if is_folder else area if area == "user.yaml" else f"a file in {area}/"
+        return f"{value!r} must be {wanted}; other folders belong to other audiences"
+    place = task.folder.joinpath(*parts)
+    if is_folder:
+        return None if place.is_dir() else f"there is no folder {task.shown}/{value}"
+    if place.is_file() or task.document.get("fixtures", "mode") == "record":
+        return None
+    return f"there is no file {task.shown}/{value}"
+
+
+def _excluded(task: TaskFolder) -> Iterator[Problem]:
+    where: FieldPath = ("environment", "state", "exclude")
+    for index, pattern in enumerate(_list(task.document.get(*where))):
+        if not isinstance(pattern, str):
+            continue
+        for path, text in _checked(task):
+            if matches(pattern, _sample(text)):
+                message = f"{pattern!r} leaves out what {dotted(path)} checks ({text})"
+                yield task.document.problem((*where, index), message)
+
+
+def _checked(task: TaskFolder) -> Iterator[tuple[FieldPath, str]]:
+    """Yield the workspace paths and patterns that checks, invariants and measures look at."""
+    for path, entry in task.entries():
+        for name in _CHECKED_FIELDS:
+            if isinstance(entry.get(name), str):
+                yield (*path, name), entry[name]
+        for name in ("paths", "required", "data"):
+            for index, value in enumerate(_list(entry.get(name))):
+                if isinstance(value, str):
+                    yield (*path, name, index), value
+
+
+def _sample(pattern: str) -> str:
+    """Return one path that a pattern fits; a plain path is its own."""
+    return pattern.rstrip("/").replace("**", "a/b").replace("*", "a").replace("?", "a")
+
+
+def _ending(task: TaskFolder) -> Iterator[Problem]:
+    expect = task.document.get("expect")
+    types = {entry.get("type") for path, entry in task.entries() if path[0] == "checks"}
+    if isinstance(expect, str) and expect in _ENDINGS and "final" not in types:
+        message = f"a task that expects {expect!r} needs a check of type 'final'; without one any words would pass"
+        yield task.document.problem(("expect",), message)

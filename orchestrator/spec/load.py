@@ -1,0 +1,167 @@
+"""Reading what a person wrote. Every function reports all problems of all its files in one SpecError."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from orchestrator.errors import Problem, SpecError, nearest
+from orchestrator.spec.agents import built_in_agent, check_scripts, load_agent, model_agent
+from orchestrator.spec.base import digest
+from orchestrator.spec.bundle import split_task
+from orchestrator.spec.crosscheck import ENTRIES, TaskFolder, crosscheck, reserved_paths
+from orchestrator.spec.explain import validate
+from orchestrator.spec.files import display, read_document
+from orchestrator.spec.loaded import LoadedAgent, LoadedSuite, LoadedTask
+from orchestrator.spec.merge import merged
+from orchestrator.spec.solutions import wrong_solutions
+from orchestrator.spec.submission import Submission
+from orchestrator.spec.suite import Suite
+from orchestrator.spec.task import Task, flat_checks
+from orchestrator.spec.yaml import Document
+
+__all__ = [
+    "LoadedAgent",
+    "LoadedSuite",
+    "LoadedTask",
+    "built_in_agent",
+    "check_scripts",
+    "load_agent",
+    "load_submission",
+    "load_suite",
+    "load_task",
+    "model_agent",
+]
+
+_KINDS = {"checks": "check", "invariants": "invariant", "trace": "trace check", "measures": "measure"}
+
+
+def load_suite(folder: Path) -> LoadedSuite:
+    """Read ``suite.yaml`` and all tasks of a suite's folder. Raises SpecError."""
+    problems: list[Problem] = []
+    if (folder / "task.yaml").is_file():
+        message = "this is the folder of a task, not of a suite; name the folder above it"
+        raise SpecError([Problem(display(folder), message=message)])
+    if not folder.is_dir():
+        raise SpecError([Problem(display(folder), message="there is no such suite folder")])
+    document, suite = _suite(folder, problems)
+    folders = _task_folders(folder, problems)
+    tasks = [task for each in folders if (task := _task(each, document, problems)) is not None]
+    if not folders:
+        problems.append(Problem(display(folder), message="there is no task; a task is a sub-folder with a task.yaml"))
+    if suite is not None and document is not None:
+        _check_quarantine(document, [each.name for each in folders], problems)
+    if problems or suite is None:
+        raise SpecError(problems)
+    ordered = tuple(sorted(tasks, key=lambda each: each.task.id))
+    content = {"suite": suite.model_dump(mode="json"), "tasks": {each.task.id: each.digest for each in ordered}}
+    return LoadedSuite(suite, folder, ordered, digest(content))
+
+
+def _suite(folder: Path, problems: list[Problem]) -> tuple[Document | None, Suite | None]:
+    document = read_document(folder / "suite.yaml", problems)
+    if document is None:
+        return None, None
+    suite, found = validate(Suite, document)
+    problems += found
+    return document, suite
+
+
+def _task_folders(folder: Path, problems: list[Problem]) -> list[Path]:
+    """Return the folders of tasks. A folder that looks like a task without being one is a problem, not an absence."""
+    found = []
+    for each in sorted(folder.iterdir()):
+        if each.name.startswith(".") or not each.is_dir():
+            continue
+        if (each / "task.yaml").exists():
+            found.append(each)
+            continue
+        names = [inner.name for inner in each.iterdir()]
+        close = [name for name in names if nearest(name, ["task.yaml"])]
+        if close or any(name in ENTRIES for name in names if name != "README.md"):
+            hint = f"; is {close[0]!r} meant to be it?" if close else ""
+            problems.append(Problem(display(each), message=f"this looks like a task, but there is no task.yaml{hint}"))
+    return found
+
+
+def _check_quarantine(document: Document, ids: list[str], problems: list[Problem]) -> None:
+    entries = document.get("quarantine")
+    seen: set[str] = set()
+    for index in range(len(entries) if isinstance(entries, list) else 0):
+        path = ("quarantine", index, "task")
+        name = document.get(*path)
+        if name not in ids:
+            problems.append(document.problem(path, f"there is no task {name!r} in this suite{nearest(name, ids)}"))
+        elif name in seen:
+            problems.append(document.problem(path, f"the task {name!r} is listed twice"))
+        seen.add(name)
+
+
+def load_task(folder: Path) -> LoadedTask:
+    """Read one task, with the defaults of the suite above it when there is one. Raises SpecError."""
+    problems: list[Problem] = []
+    folder = folder.resolve() if folder.name in {"", ".."} else folder
+    if not folder.is_dir():
+        raise SpecError([Problem(display(folder), message="there is no such task folder")])
+    document = None
+    if (folder.parent / "suite.yaml").is_file():
+        document, _ = _suite(folder.parent, problems)
+    task = _task(folder, document, problems)
+    if problems or task is None:
+        raise SpecError(problems)
+    return task
+
+
+def _task(folder: Path, suite: Document | None, problems: list[Problem]) -> LoadedTask | None:
+    own = read_document(folder / "task.yaml", problems)
+    if own is None:
+        return None
+    shown = display(folder)
+    document = own if suite is None or not isinstance(own.data, dict) else merged(suite, ("defaults",), own)
+    task, mistakes = validate(Task, document, _KINDS)
+    found = crosscheck(TaskFolder(document, folder, shown)) if isinstance(document.data, dict) else []
+    found += _without_echoes(mistakes, document)
+    ids = None if task is None else _all_ids(task)
+    wrong = wrong_solutions(folder, shown, ids, found)
+    if found or task is None:
+        problems += found
+        return None
+    try:
+        bundles = split_task(task, folder, shown)
+    except SpecError as error:
+        problems += error.problems
+        return None
+    content = {
+        "task": task.model_dump(mode="json", by_alias=True),
+        "bundles": bundles.digests(),
+        "build": bundles.build,
+    }
+    return LoadedTask(task, folder, digest(content), bundles, wrong)
+
+
+def _without_echoes(mistakes: list[Problem], document: Document) -> list[Problem]:
+    """Leave out what the checks between fields say better: reserved words and ids given twice."""
+    kept = {".".join(str(part) for part in path) for path in reserved_paths()}
+    return [
+        each
+        for each in mistakes
+        if not (each.field in kept and each.message.startswith("unknown key"))
+        and not (not each.field and each.message.startswith("check ids must be unique"))
+    ]
+
+
+def _all_ids(task: Task) -> list[str]:
+    groups = [check.id for check in task.checks if check.type == "any_of"]
+    singles = [check.id for check in flat_checks(task.checks)]
+    return [*singles, *groups, *(each.id for each in task.invariants), *(each.id for each in task.trace)]
+
+
+def load_submission(path: Path) -> Submission:
+    """Read a submission file; the suite and agents that it names are not read. Raises SpecError."""
+    problems: list[Problem] = []
+    document = read_document(path, problems)
+    if document is None:
+        raise SpecError(problems)
+    submission, found = validate(Submission, document)
+    if submission is None:
+        raise SpecError(found)
+    return submission
