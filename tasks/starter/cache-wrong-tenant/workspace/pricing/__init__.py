@@ -1,0 +1,1 @@
+"""Prices per tenant."""
