@@ -1,0 +1,115 @@
+"""What an agent can ask of the gateway, on its own launch's listener, with its own launch's token. Read this beside ``chat``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from orchestrator.gateway.body import read_json
+from orchestrator.gateway.chat import chat
+from orchestrator.gateway.findings import printable
+from orchestrator.gateway.launch import Launch
+from orchestrator.gateway.refusal import Refusal
+from orchestrator.gateway.tokens import TokenMint, bearer
+from orchestrator.gateway.tools import call_tool, list_tools
+
+log = logging.getLogger(__name__)
+
+_LATER = {
+    "/v1/responses": "the Responses API",
+    "/v1/messages": "the Messages API",
+    "/v1/messages/count_tokens": "token counting",
+    "/v1/embeddings": "embeddings",
+    "/v1/completions": "plain completions",
+    "/mcp": "MCP",
+}
+"""Endpoints that exist elsewhere: refused by name."""
+
+
+class AgentSide:
+    """Answers the requests of all agents."""
+
+    def __init__(self, mint: TokenMint) -> None:
+        self._mint = mint
+
+    def handler(self, launch: Launch) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
+        """Return the request handler of one launch's listener."""
+
+        async def handle(request: web.BaseRequest) -> web.StreamResponse:
+            return await self._answer(launch, request)
+
+        return handle
+
+    async def _answer(self, launch: Launch, request: web.BaseRequest) -> web.StreamResponse:
+        what = f"{printable(request.method, 20)} {printable(request.path, 100)}"
+        try:
+            return await self._route(launch, request)
+        except Refusal as refusal:
+            launch.refused(refusal, what)
+            return refusal.response(launch.meter.left())
+        except ConnectionError:
+            raise
+        except Exception:  # any fault of ours here must end this launch as infrastructure, and nothing else
+            log.exception("fault while answering %s for launch %s", what, launch.id)
+            launch.findings.add("gateway_fault", what)
+            launch.end("model_api_error")
+            return Refusal(500, "gateway_fault", "the gateway failed; this trial will be run again").response()
+
+    async def _route(self, launch: Launch, request: web.BaseRequest) -> web.StreamResponse:
+        method, path = request.method, request.path
+        if (method, path) == ("GET", "/healthz"):
+            return web.json_response({"ok": True})
+        self._authorise(launch, request)
+        if (method, path) == ("GET", "/tools"):
+            return list_tools()
+        if (method, path) == ("GET", "/v1/models"):
+            return _models(launch)
+        if method == "POST" and (path == "/v1/chat/completions" or path.startswith("/tools/")):
+            with launch.buffered.holding() as holding:
+                body = await read_json(request, launch.config.limits, holding)
+                if launch.sealing:
+                    raise _over()
+                if path == "/v1/chat/completions":
+                    return await chat(launch, body)
+                return call_tool(launch, path.removeprefix("/tools/"), body)
+        raise _unknown(method, path)
+
+    def _authorise(self, launch: Launch, request: web.BaseRequest) -> None:
+        token = bearer(request.headers.get("Authorization"), request.headers.get("x-api-key"))
+        if not token:
+            msg = "there is no token; send the value of ORCHESTRATE_TOKEN as `Authorization: Bearer …`"
+            raise Refusal(401, "no_token", msg, finding=True, close=True)
+        claim = self._mint.read(token)
+        if claim is None:
+            msg = "the token is not one of this gateway's or is too old"
+            raise Refusal(401, "bad_token", msg, finding=True, close=True)
+        if claim.role != "agent" or claim.launch != launch.id or claim.generation != launch.generation:
+            msg = "the token is for something else"
+            raise Refusal(403, "wrong_token", msg, finding=True, close=True)
+        if launch.sealing:
+            raise _over()
+
+
+def _models(launch: Launch) -> web.Response:
+    data = [
+        {"id": model, "object": "model", "created": 0, "owned_by": model.partition("/")[0]}
+        for model in sorted(set(launch.body.models.values()))
+    ]
+    return web.json_response({"object": "list", "data": data})
+
+
+def _over() -> Refusal:
+    return Refusal(403, "sealed", "the trial is over", finding=True, close=True)
+
+
+def _unknown(method: str, path: str) -> Refusal:
+    if path in _LATER:
+        msg = f"{path} ({_LATER[path]}) is not offered by this version; use /v1/chat/completions"
+        return Refusal(404, "unsupported_endpoint", msg, code=path, close=method != "GET")
+    msg = (
+        f"there is no {printable(method, 20)} {printable(path, 100)} here; there are GET /healthz, GET /tools, GET /v1/models, "
+        "POST /tools/finish, POST /v1/chat/completions"
+    )
+    return Refusal(404, "not_found", msg, close=method != "GET")

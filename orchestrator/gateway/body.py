@@ -1,0 +1,109 @@
+"""Reads request bodies of agents: whole, in time, not too large, not too deep. The one place where an agent's bytes are parsed here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from orchestrator.gateway.config import AgentLimits
+from orchestrator.gateway.refusal import Refusal
+
+
+class Buffered:
+    """Bytes of request bodies that one launch has in this process."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._held = 0
+
+    @contextmanager
+    def holding(self) -> Iterator[Holding]:
+        """Give back everything that was taken inside."""
+        holding = Holding(self)
+        try:
+            yield holding
+        finally:
+            self._held -= holding.size
+
+    def take(self, size: int) -> None:
+        """Count more bytes. Raises Refusal."""
+        if self._held + size > self._limit:
+            msg = f"the open requests of this trial hold more than {self._limit} bytes; send fewer at one time"
+            raise Refusal(413, "request_too_large", msg, finding=True, close=True)
+        self._held += size
+
+
+class Holding:
+    """What one request holds."""
+
+    def __init__(self, buffered: Buffered) -> None:
+        self._buffered = buffered
+        self.size = 0
+
+    def take(self, size: int) -> None:
+        """Count more bytes. Raises Refusal."""
+        self._buffered.take(size)
+        self.size += size
+
+
+async def read_json(request: web.BaseRequest, limits: AgentLimits, holding: Holding) -> dict[str, Any]:
+    """Return the JSON object of a request body. Raises Refusal."""
+    data = await _read(request, limits, holding)
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        msg = f"the request body is not JSON: {error.msg} at character {error.pos}"
+        raise Refusal(400, "invalid_json", msg) from None
+    if not isinstance(value, dict):
+        msg = f"the request body must be a JSON object, not {type(value).__name__}"
+        raise Refusal(400, "invalid_json", msg)
+    if not within_depth(value, limits.depth):
+        msg = f"the request body nests deeper than {limits.depth} levels"
+        raise Refusal(400, "invalid_json", msg, finding=True)
+    return value
+
+
+async def _read(request: web.BaseRequest, limits: AgentLimits, holding: Holding) -> bytes:
+    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+        msg = "compressed request bodies are not taken; send it without Content-Encoding"
+        raise Refusal(415, "unsupported_encoding", msg, close=True)
+    length = request.content_length
+    if length is not None and length > limits.body_bytes:
+        raise _too_large(limits)
+    if request.headers.get("Expect", "").lower() == "100-continue":
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(limits.body_seconds):
+            async for part in request.content.iter_any():
+                size += len(part)
+                if size > limits.body_bytes:
+                    raise _too_large(limits)
+                holding.take(len(part))
+                parts.append(part)
+    except TimeoutError:
+        msg = f"the request body did not arrive within {limits.body_seconds:g} s"
+        raise Refusal(408, "request_timeout", msg, finding=True, close=True) from None
+    return b"".join(parts)
+
+
+def within_depth(value: Any, depth: int) -> bool:
+    """Return whether lists and objects nest at most ``depth`` levels, without recursion."""
+    level = [value]
+    for _ in range(depth):
+        inner = [item for outer in level for item in (outer.values() if isinstance(outer, dict) else outer)]
+        level = [item for item in inner if isinstance(item, dict | list)]
+        if not level:
+            return True
+    return False
+
+
+def _too_large(limits: AgentLimits) -> Refusal:
+    msg = f"the request body is larger than {limits.body_bytes} bytes"
+    return Refusal(413, "request_too_large", msg, finding=True, close=True)

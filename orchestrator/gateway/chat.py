@@ -1,0 +1,156 @@
+"""``POST /v1/chat/completions``: what may be asked, the budget, the call, the record."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from orchestrator.gateway.calls import Route, complete
+from orchestrator.gateway.findings import printable
+from orchestrator.gateway.launch import Launch
+from orchestrator.gateway.meter import BudgetSpentError
+from orchestrator.gateway.provider import ProviderError
+from orchestrator.gateway.refusal import Refusal
+from orchestrator.gateway.transcript import tool_calls
+from orchestrator.gateway.usage import estimate, usage_of
+from orchestrator.records.usage import Usage
+
+_CONTEXT_CODES = frozenset({"context_length_exceeded", "context_window_exceeded"})
+_UNSUPPORTED = {
+    "functions": "send `tools` instead",
+    "function_call": "send `tool_choice` instead",
+    "web_search_options": "it runs a tool at the provider",
+    "audio": "only text is passed on",
+}
+
+
+async def chat(launch: Launch, body: dict[str, Any]) -> web.Response:
+    """Answer one call of an agent. Raises Refusal."""
+    route = check(launch, body)
+    if launch.stopped == "model_api_error":
+        raise Refusal(502, "model_api_error", "the model provider has failed for good; the trial ends now")
+    # The call belongs to the launch, not to the connection: usage counts even when the agent has hung up.
+    task = asyncio.create_task(_call(launch, route, body))
+    launch.calls.add(task)
+    task.add_done_callback(lambda done: _forget(launch, done))
+    answer = await asyncio.shield(task)
+    return web.Response(body=orjson.dumps(answer), content_type="application/json", headers=launch.meter.left())
+
+
+def check(launch: Launch, body: dict[str, Any]) -> Route:
+    """Return the route of a request that may be sent. Raises Refusal."""
+    _check_features(body)
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) for m in messages):
+        raise Refusal(400, "invalid_request", "`messages` must be a list of objects with at least one")
+    name = body.get("model")
+    route = launch.routes.get(name) if isinstance(name, str) else None
+    if route is None:
+        allowed = ", ".join(sorted(launch.body.models.values())) or "none"
+        msg = f"model {printable(str(name), 100)!r} is not one of this agent's models ({allowed})"
+        raise Refusal(403, "model_not_allowed", msg, finding=True)
+    return route
+
+
+def _check_features(body: dict[str, Any]) -> None:
+    if body.get("stream"):
+        raise Refusal(400, "unsupported", "streaming is not supported: send `stream: false`", code="stream")
+    if body.get("n") not in (None, 1):
+        raise Refusal(400, "unsupported", "only one choice is supported: send `n: 1`", code="n")
+    if body.get("store"):
+        raise Refusal(400, "unsupported", "state at the provider is not allowed: send `store: false`", code="store")
+    for name, way_out in _UNSUPPORTED.items():
+        if body.get(name) is not None:
+            raise Refusal(400, "unsupported", f"`{name}` is not supported: {way_out}", code=name)
+    tools = body.get("tools")
+    if tools is not None and not (isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)):
+        raise Refusal(400, "invalid_request", "`tools` must be a list of objects")
+    for tool in tools or ():
+        # A tuple, since an agent may send a value that no set can look up.
+        kind = tool.get("type")
+        if kind not in ("function", "custom"):
+            msg = f"tools that run at the provider are not allowed here, and {printable(str(kind), 60)!r} is one"
+            raise Refusal(400, "hosted_tool", msg, code="tools", finding=True)
+        if not isinstance(tool.get(kind), dict):
+            raise Refusal(400, "invalid_request", f"a tool of type {kind!r} must have an object `{kind}`")
+
+
+async def _call(launch: Launch, route: Route, body: dict[str, Any]) -> dict[str, Any]:
+    try:
+        await launch.meter.reserve()
+    except BudgetSpentError as spent:
+        raise _budget(launch, spent) from None
+    if launch.sealing:
+        await launch.meter.settle(None)
+        raise Refusal(403, "sealed", "the trial is over")
+    usage: Usage | None = None
+    calls = 0
+    try:
+        number = launch.transcript.request(route.model, body)
+        answer = await _complete(launch, route, body, number)
+        usage, calls = _used(launch, route, body, answer), len(tool_calls(answer))
+        return answer
+    except asyncio.CancelledError:
+        # Only a seal cancels. The provider may have worked and charged: the cost is not known.
+        launch.meter.usage = launch.meter.usage.plus(Usage())
+        launch.findings.add("call_aborted", "a model call was open when the trial ended; its usage is not known")
+        launch.trajectory.append("model_error", "gateway", {"code": "aborted"})
+        raise
+    finally:
+        try:
+            await launch.meter.settle(usage, calls)
+        except BudgetSpentError as spent:
+            raise _budget(launch, spent) from None
+
+
+async def _complete(launch: Launch, route: Route, body: dict[str, Any], number: int) -> dict[str, Any]:
+    def failed(attempt: int, error: ProviderError) -> None:
+        data = {"request": number, "attempt": attempt, "status": error.status, "code": error.code}
+        launch.trajectory.append("model_error", "gateway", {**data, "message": error.message})
+
+    began = time.monotonic()
+    try:
+        answer = await complete(route, body, launch.clock, failed)
+    except ProviderError as error:
+        raise _failure(launch, error) from None
+    launch.request_failure = None
+    launch.transcript.response(number, answer, _names(body), time.monotonic() - began)
+    if isinstance(answer.get("model"), str):
+        launch.models.add(printable(answer["model"], 200))
+    return answer
+
+
+def _failure(launch: Launch, error: ProviderError) -> Refusal:
+    if error.ours:
+        launch.end("model_api_error")
+        return Refusal(502, "model_api_error", f"{error.message}; the trial ends now", code=error.code)
+    launch.request_failure = "context_exhausted" if error.code in _CONTEXT_CODES else "model_request_error"
+    return Refusal(error.status, "model_request_error", error.message, code=error.code)
+
+
+def _used(launch: Launch, route: Route, body: dict[str, Any], answer: dict[str, Any]) -> Usage:
+    found = usage_of(answer.get("usage"), launch.body.prices.get(route.model))
+    if found is not None:
+        return found
+    launch.findings.add("usage_missing", f"{route.model} reported no usable token counts; they are estimated")
+    return estimate(len(orjson.dumps(body["messages"])), len(orjson.dumps(answer["choices"])))
+
+
+def _budget(launch: Launch, spent: BudgetSpentError) -> Refusal:
+    launch.spend(spent.reason)
+    return Refusal(403, "budget_exhausted", str(spent), code=spent.reason)
+
+
+def _names(body: dict[str, Any]) -> set[str]:
+    names = (tool[tool["type"]].get("name") for tool in body.get("tools") or ())
+    return {name for name in names if isinstance(name, str)}
+
+
+def _forget(launch: Launch, task: asyncio.Task[Any]) -> None:
+    launch.calls.discard(task)
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,136 @@
+"""The driver's side of the gateway, over its unix socket."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from orchestrator.errors import GatewayError, StoreError
+from orchestrator.gateway.wire import LaunchBody, LaunchName, LiveCounters, Registered, StopAnswer, StopWord
+from orchestrator.interfaces import Door, LaunchRequest, Registration, RelaySink
+from orchestrator.records.outcome import Seal
+
+if TYPE_CHECKING:
+    import aiohttp
+
+_CONNECT_SECONDS = 10
+_ANSWER_SECONDS = 120
+Answer = TypeVar("Answer", bound=BaseModel)
+_RESTARTED = {"unknown_launch": "gateway_restarted"}
+
+
+class GatewayClient:
+    """``interfaces.Gateway``. Every failure is a GatewayError whose ``cause`` is one of
+
+    ``gateway_unreachable``, ``gateway_lost`` (the connection broke), ``gateway_timeout``, ``gateway_garbled``, ``gateway_restarted``
+    (it does not know the launch any more), ``launch_sealed``, or the type that the gateway gave, such as ``stale_epoch``,
+    ``unknown_provider``, ``unpriced_model``, ``script_missing``, ``already_sealed``.
+    """
+
+    def __init__(self, socket: str, door: str, admin_token: str) -> None:
+        self._socket = socket
+        self._door = door
+        self._token = admin_token
+        self._session: aiohttp.ClientSession | None = None
+        self._names: dict[str, LaunchName] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def register(self, request: LaunchRequest) -> Registration:
+        """Make a launch known. Raises GatewayError."""
+        body = LaunchBody.of(request)
+        made = await self._ask("POST", "/admin/launches", Registered, body)
+        self._names[made.launch] = LaunchName(run=body.run, trial=body.trial, launch=body.launch, epoch=body.epoch)
+        return Registration(
+            launch=made.launch,
+            agent_token=made.agent_token,
+            door=Door(socket=self._door, token=made.freezer_token),
+            sink=RelaySink(socket=self._socket, token=made.freezer_token),
+        )
+
+    async def stop_reason(self, launch: str) -> StopWord:
+        """Wait until the gateway wants the launch stopped. Raises GatewayError, ``launch_sealed`` when it was sealed instead."""
+        while True:
+            answer = await self._ask("GET", f"/admin/launches/{launch}/stop", StopAnswer)
+            if answer.stopped is not None:
+                return answer.stopped
+            if answer.sealed:
+                msg = f"launch {launch} was sealed while its stop was waited for"
+                raise GatewayError(msg, cause="launch_sealed")
+
+    async def seal(self, launch: str) -> Seal:
+        """Seal a launch that this client registered. Raises GatewayError."""
+        name = self._names.get(launch)
+        if name is None:
+            msg = f"launch {launch} was not registered by this driver"
+            raise GatewayError(msg, cause="gateway_unknown_launch")
+        return await self._ask("POST", f"/admin/launches/{launch}/seal", Seal, name)
+
+    async def live(self, launch: str) -> LiveCounters:
+        """Return the counters of a running launch, for a progress display. Raises GatewayError."""
+        return await self._ask("GET", f"/admin/launches/{launch}", LiveCounters)
+
+    async def _ask(self, method: str, path: str, answer: type[Answer], body: BaseModel | None = None) -> Answer:
+        status, data = await self._send(method, path, body)
+        try:
+            if status == 200:
+                return answer.model_validate_json(data)
+            raise _refused(status, data, f"{method} {path}")
+        except (ValidationError, StoreError) as error:
+            msg = f"the gateway's answer to {method} {path} is not a {answer.__name__}"
+            raise GatewayError(msg, cause="gateway_garbled") from error
+
+    async def _send(self, method: str, path: str, body: BaseModel | None) -> tuple[int, bytes]:
+        import aiohttp
+
+        session = self._connected()
+        data = body.model_dump_json().encode() if body is not None else None
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+        try:
+            async with session.request(method, f"http://gateway{path}", data=data, headers=headers) as response:
+                return response.status, await response.read()
+        except aiohttp.ClientConnectorError as error:
+            msg = f"the gateway at {self._socket} cannot be reached: {error.os_error.strerror}"
+            raise GatewayError(msg, cause="gateway_unreachable") from None
+        except TimeoutError:
+            msg = f"the gateway did not answer {method} {path} within {_ANSWER_SECONDS} s"
+            raise GatewayError(msg, cause="gateway_timeout") from None
+        except (aiohttp.ClientError, OSError) as error:
+            msg = f"the connection to the gateway broke at {method} {path}: {type(error).__name__}"
+            raise GatewayError(msg, cause="gateway_lost") from None
+
+    def _connected(self) -> aiohttp.ClientSession:
+        import aiohttp
+
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.UnixConnector(self._socket, limit=0),
+                timeout=aiohttp.ClientTimeout(total=_ANSWER_SECONDS, sock_connect=_CONNECT_SECONDS),
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        return self._session
+
+
+def _refused(status: int, data: bytes, what: str) -> GatewayError:
+    import json
+
+    try:
+        error = json.loads(data)["error"]
+        kind, message = str(error["type"]), str(error["message"])
+    except (ValueError, KeyError, TypeError):
+        return GatewayError(f"the gateway answered {what} with status {status}", cause="gateway_garbled")
+    return GatewayError(f"the gateway refused {what}: {message}", cause=_RESTARTED.get(kind, kind))

@@ -1,0 +1,102 @@
+"""What a gateway process is told when it starts: one JSON line on its standard input, because it holds secrets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+
+from orchestrator.errors import SpecError
+
+
+class _Config(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True
+    )
+
+
+class ProviderConfig(_Config):
+    """An OpenAI-compatible provider."""
+
+    base_url: str = Field(pattern=r"^https?://")
+    """Address without ``/chat/completions``."""
+    key: SecretStr | None = None
+    """Sent as ``Authorization: Bearer``; None sends no such header."""
+    headers: dict[str, SecretStr] = Field(default_factory=dict)
+    """More headers; their values are kept as secret as the key."""
+    timeout_seconds: float = Field(default=300, gt=0)
+    """Seconds that one attempt may take."""
+    concurrency: int = Field(default=64, ge=1)
+    """Calls at one time; more wait, and waiting is not the agent's time."""
+    attempts: int = Field(default=5, ge=1)
+    """Attempts of one call, the first included."""
+    backoff_seconds: float = Field(default=0.5, ge=0)
+    """Pause before the second attempt; doubled for each further one, 60 s at most."""
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Everything that must never be seen outside of this process."""
+        values = [self.key, *self.headers.values()]
+        return tuple(found for value in values if value is not None and len(found := value.get_secret_value()) >= 8)
+
+
+class AgentLimits(_Config):
+    """What one launch may do to this process."""
+
+    body_bytes: int = Field(default=16 << 20, gt=0)
+    """Largest request body."""
+    buffered_bytes: int = Field(default=64 << 20, gt=0)
+    """All request bodies of one launch that are being read or handled."""
+    depth: int = Field(default=64, gt=0)
+    """Nesting of JSON."""
+    connections: int = Field(default=32, gt=0)
+    """Connections at one time; more wait in the kernel's queue."""
+    idle_seconds: float = Field(default=60, gt=0)
+    """How long a connection may be without a whole request head."""
+    body_seconds: float = Field(default=30, gt=0)
+    """How long a request body may take to arrive."""
+
+
+class GatewayConfig(_Config):
+    """The whole configuration of ``serve_gateway``."""
+
+    socket: str = Field(min_length=1)
+    """Unix socket for driver and freezers (HTTP). At most 107 bytes."""
+    door: str = Field(min_length=1)
+    """Unix socket that takes the listening sockets of sandboxes. At most 107 bytes."""
+    admin_token: SecretStr
+    """What the driver must show."""
+    folder: Path
+    """Folder for trajectory files while they are written."""
+    providers: dict[str, ProviderConfig] = Field(default_factory=dict)
+    """Providers by name; ``scripted`` is built in."""
+    epoch: int = Field(default=0, ge=0)
+    """Driver epochs below this one are refused from the start."""
+    limits: AgentLimits = AgentLimits()
+    """What one launch may do."""
+    grace_seconds: float = Field(default=5, ge=0)
+    """From the answer ``budget_exhausted`` to the end of the sandbox."""
+    settle_seconds: float = Field(default=2, ge=0)
+    """How long open model calls may go on when their launch is sealed."""
+    max_state_bytes: int = Field(default=64 << 30, gt=0)
+    """Largest frozen state."""
+
+    @classmethod
+    def from_json_line(cls, line: str | bytes) -> GatewayConfig:
+        """Read the configuration. Raises SpecError, which names fields and never values."""
+        try:
+            return cls.model_validate_json(line)
+        except ValidationError as error:
+            found = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False)]
+            msg = "the gateway's configuration on standard input is not usable: " + "; ".join(found)
+            raise SpecError(msg) from None
+
+    def to_json_line(self) -> bytes:
+        """Return the line for a child's standard input, secrets in clear text. Never log it."""
+        plain = self.model_dump(mode="json")
+        plain["admin_token"] = self.admin_token.get_secret_value()
+        for name, provider in self.providers.items():
+            plain["providers"][name]["key"] = provider.key.get_secret_value() if provider.key else None
+            plain["providers"][name]["headers"] = {k: v.get_secret_value() for k, v in provider.headers.items()}
+        return json.dumps(plain).encode() + b"\n"

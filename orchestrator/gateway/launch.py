@@ -1,0 +1,148 @@
+"""One launch: everything the gateway knows of it, from registration to seal."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, Literal
+
+from pydantic import JsonValue
+
+from orchestrator.gateway.body import Buffered
+from orchestrator.gateway.calls import Route
+from orchestrator.gateway.clock import WorkingClock
+from orchestrator.gateway.config import GatewayConfig
+from orchestrator.gateway.findings import Findings
+from orchestrator.gateway.listener import LaunchListener
+from orchestrator.gateway.meter import Meter
+from orchestrator.gateway.refusal import Refusal
+from orchestrator.gateway.transcript import Transcript
+from orchestrator.gateway.wire import LaunchBody, LiveCounters, StopWord
+from orchestrator.interfaces import Trajectory
+from orchestrator.records.base import BlobRef
+from orchestrator.records.outcome import Seal
+from orchestrator.records.state import FinalAnswer
+from orchestrator.records.termination import BudgetReason
+
+_SHORTEST_NAP = 0.01
+_MOST_REFUSALS = 200
+"""Refusals recorded one by one; later ones are only counted."""
+
+RequestFailure = Literal["model_request_error", "context_exhausted"]
+Part = Literal["entries", "changes"]
+
+
+class StatePart:
+    """One of the two blobs of a frozen state: written once, by one request at a time."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.blob: BlobRef | None = None
+
+
+class Launch:
+    """State of one launch. Its rules are in ``agent`` (the agent), ``admin`` (driver), ``relay`` (freezer), ``sealing``."""
+
+    def __init__(
+        self, body: LaunchBody, trajectory: Trajectory, routes: dict[str, Route], config: GatewayConfig
+    ) -> None:
+        self.id = body.id
+        self.body = body
+        self.routes = routes
+        self.config = config
+        self.trajectory = trajectory
+        self.transcript = Transcript(trajectory)
+        self.meter = Meter(body.budgets)
+        self.clock = WorkingClock()
+        self.buffered = Buffered(config.limits.buffered_bytes)
+        self.findings = Findings()
+        self.generation = 0
+        self.finish: FinalAnswer | None = None
+        self.models: set[str] = set()
+        self.request_failure: RequestFailure | None = None
+        """Set while the last model call is one that failed by its request."""
+        self.stopped: StopWord | None = None
+        self.stop = asyncio.Event()
+        """Set when the sandbox should be ended."""
+        self.listener: LaunchListener | None = None
+        self.calls: set[asyncio.Task[Any]] = set()
+        self.sealing = False
+        self.seal_lock = asyncio.Lock()
+        self.seal: Seal | None = None
+        self.sealed = asyncio.Event()
+        self.parts: dict[Part, StatePart] = {"entries": StatePart(), "changes": StatePart()}
+        self._refusals = 0
+        self._timers: list[asyncio.TimerHandle] = []
+        self._wall: asyncio.Task[None] | None = None
+
+    def start_clock(self) -> None:
+        """Start the working clock and watch its limit."""
+        self.clock.start(time.monotonic())
+        self._wall = self._wall or asyncio.create_task(self._watch_wall())
+
+    def stop_clock(self) -> None:
+        """Stop the working clock and all timers."""
+        self.clock.stop(time.monotonic())
+        for timer in self._timers:
+            timer.cancel()
+        if self._wall is not None:
+            self._wall.cancel()
+
+    def end(self, word: StopWord, after_s: float = 0) -> None:
+        """Decide why the launch ends, the first time, and ask for its end after some seconds."""
+        if self.stopped is None:
+            self.stopped = word
+            self.trajectory.append("budget", "gateway", {"stopped": word, "end_in_s": after_s, **self.counters()})
+        if not self.sealing:
+            self._timers.append(asyncio.get_running_loop().call_later(after_s, self.stop.set))
+
+    def spend(self, reason: BudgetReason) -> None:
+        """A limit was reached: the agent has been told and gets a moment to end by itself."""
+        if self.stopped is None:
+            self.end(reason, 0 if reason == "wall_clock" else self.config.grace_seconds)
+
+    def refused(self, refusal: Refusal, what: str) -> None:
+        """Record that something was refused."""
+        if refusal.finding and self.findings.add(refusal.kind, f"{what}: {refusal.message}"):
+            self.trajectory.append("finding", "gateway", {"kind": refusal.kind, "detail": refusal.message})
+        self._refusals += 1
+        if self._refusals <= _MOST_REFUSALS:
+            data: dict[str, JsonValue] = {
+                "status": refusal.status,
+                "kind": refusal.kind,
+                "code": refusal.code,
+                "what": what,
+            }
+            self.trajectory.append("refusal", "gateway", data)
+
+    def counters(self) -> dict[str, JsonValue]:
+        """Return the main numbers, for events."""
+        usage = self.meter.usage
+        return {
+            "steps": self.meter.steps,
+            "tool_calls": self.meter.tool_calls,
+            "tokens": usage.total,
+            "cost_nano_usd": usage.cost_nano_usd,
+        }
+
+    def live(self) -> LiveCounters:
+        """Return what a progress display shows."""
+        now = time.monotonic()
+        return LiveCounters(
+            steps=self.meter.steps,
+            tool_calls=self.meter.tool_calls,
+            tokens=self.meter.usage.total,
+            cost_nano_usd=self.meter.usage.cost_nano_usd,
+            working_s=round(self.clock.working(now), 3),
+            waiting_s=round(self.clock.waiting(now), 3),
+            stopped=self.stopped,
+            sealed=self.seal is not None,
+        )
+
+    async def _watch_wall(self) -> None:
+        limit = self.body.budgets.max_wall_seconds
+        # Waiting stops the working clock, so the time that is left must be looked at again after each nap.
+        while (left := limit - self.clock.working(time.monotonic())) > 0:  # noqa: ASYNC110
+            await asyncio.sleep(max(left, _SHORTEST_NAP))
+        self.meter.spend("wall_clock")
+        self.spend("wall_clock")

@@ -1,0 +1,93 @@
+"""Sealing a launch: the order is tokens, listener, open calls, trajectory, record. What follows never changes the record."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from orchestrator.errors import StoreError
+from orchestrator.gateway.launch import Launch
+from orchestrator.gateway.wire import LaunchName
+from orchestrator.interfaces import ObjectStore
+from orchestrator.records import keys
+from orchestrator.records.outcome import Seal
+
+_PIECE = 1 << 20
+
+
+async def seal(launch: Launch, store: ObjectStore) -> Seal:
+    """Seal the launch, or return the seal that it has. Raises StoreError."""
+    async with launch.seal_lock:
+        if launch.seal is None:
+            await _close(launch)
+            launch.seal = await _record(launch, store)
+            launch.sealed.set()
+        return launch.seal
+
+
+async def stored_seal(name: LaunchName, store: ObjectStore) -> Seal | None:
+    """Return the seal of a launch that this process does not know, if there is one. Raises StoreError."""
+    key = _key(name)
+    if not await store.exists(key):
+        return None
+    return Seal.from_bytes(await store.get(key), key)
+
+
+async def _close(launch: Launch) -> None:
+    launch.sealing = True
+    launch.stop_clock()
+    if launch.listener is not None:
+        launch.listener.stop_accepting()
+    if launch.calls:
+        await asyncio.wait(set(launch.calls), timeout=launch.config.settle_seconds)
+    open_calls = set(launch.calls)
+    for call in open_calls:
+        call.cancel()
+    if open_calls:
+        await asyncio.wait(open_calls)
+    if launch.listener is not None:
+        await launch.listener.close()
+
+
+async def _record(launch: Launch, store: ObjectStore) -> Seal:
+    stopped = launch.stopped
+    failed = launch.request_failure if stopped is None and launch.finish is None else None
+    waiting_s = round(launch.clock.waiting(time.monotonic()), 3)
+    summary = {**launch.counters(), "stopped": stopped or failed, "waiting_s": waiting_s}
+    file = await launch.trajectory.close(summary)
+    blob = await store.put_blob(keys.blob(launch.body.run, uuid.uuid4().hex), _pieces(file.path))
+    if (blob.sha256, blob.size) != (file.sha256, file.size):
+        msg = f"the trajectory of launch {launch.id} changed on its way to the store"
+        raise StoreError(msg, cause="trajectory_changed")
+    made = Seal(
+        run=launch.body.run,
+        trial=launch.body.trial,
+        launch=launch.body.launch,
+        trajectory=blob,
+        usage=launch.meter.usage,
+        steps=launch.meter.steps,
+        tool_calls=launch.meter.tool_calls,
+        waiting_s=waiting_s,
+        stopped=stopped or failed,
+        finish=launch.finish,
+        models=tuple(sorted(launch.models)),
+        findings=launch.findings.all(),
+    )
+    key = _key(launch.body)
+    if not await store.create(key, made.to_bytes()):
+        made = Seal.from_bytes(await store.get(key), key)
+    file.path.unlink(missing_ok=True)
+    return made
+
+
+def _key(name: LaunchName) -> str:
+    return keys.record(name.run, name.trial_id, name.launch, "seal.json")
+
+
+async def _pieces(path: Path) -> AsyncIterator[bytes]:
+    with path.open("rb") as file:
+        while piece := await asyncio.to_thread(file.read, _PIECE):
+            yield piece
