@@ -1,0 +1,206 @@
+"""The ``command`` check with ``isolation: process``: hidden tests here, the agent's files there, JSON values between them.
+
+Two sandboxes without a network start at the same time. The runner has pytest, the hidden files and the module ``subject``; the subject has
+the frozen workspace and our server. A socketpair joins them. Nothing of the agent is loaded where the result is decided.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from grader_service.checks.case import Case, Ending, Frozen, PermanentError, Tools
+from grader_service.checks.junit import judge, read_report
+from grader_service.checks.limited import without_state
+from grader_service.programs import LIB, RUNNER, RUNNER_PACKAGES, packages_of
+from orchestrator.interfaces import Input, SandboxBackend, SandboxLimits, SandboxSpec
+from orchestrator.records.verdict import CheckResult, GradingError
+from orchestrator.spec.checks import CommandCheck
+
+_EVIDENCE_EXIT = 70
+_SUBJECT_GRACE_SECONDS = 120
+_SUBJECT = f"import sys; sys.path.insert(0, {LIB!r}); from grader_service.subject.server import main; main()"
+
+
+async def run_command(check: CommandCheck, case: Case, tools: Tools) -> CheckResult:
+    """Evaluate a ``command`` check.
+
+    Raises SandboxError when a sandbox could not be made, PermanentError when the check itself cannot run.
+    """
+    if case.state is None:
+        return without_state(check.id, check.type)
+    started = time.monotonic()
+    ending, frozen, subject = await _run_pair(
+        tools.backend, _runner(check, case, tools), _subject(check, case, case.state, tools)
+    )
+    if subject is not None and subject.exit.code == _EVIDENCE_EXIT:
+        message = "the frozen state contradicts itself: the subject could not be put together"
+        raise PermanentError(GradingError(type="evidence", message=message))
+    report = read_report(frozen.final)
+    expected = _expected_ids(check, case.graders)
+    result = judge(check, ending, report, expected, frozen.output)
+    evidence = result.evidence
+    if subject is not None and subject.cause != "exited":
+        evidence = (*evidence, f"the subject's sandbox was ended: {subject.cause}")
+    return result.model_copy(update={"seconds": round(time.monotonic() - started, 3), "evidence": evidence})
+
+
+async def _run_pair(
+    backend: SandboxBackend, runner: SandboxSpec, subject: SandboxSpec
+) -> tuple[Ending, Frozen, Ending | None]:
+    """Run both at once. The subject is killed when the runner has ended; its own ending is returned when it came first."""
+    here, there = socket.socketpair()
+    over = asyncio.Event()
+    serving = asyncio.create_task(_serve(backend, _with_channel(subject, there), there, over))
+    try:
+        running = asyncio.create_task(_run(backend, _with_channel(runner, here), here))
+        try:
+            await asyncio.wait({running, serving}, return_when=asyncio.FIRST_COMPLETED)
+            if serving.done() and serving.exception() is not None:
+                running.cancel()
+            ending, frozen = await _settled(running, serving)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+        over.set()
+        return ending, frozen, await serving
+    finally:
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+        here.close()
+        there.close()
+
+
+async def _settled(
+    running: asyncio.Task[tuple[Ending, Frozen]], serving: asyncio.Task[Ending | None]
+) -> tuple[Ending, Frozen]:
+    try:
+        return await running
+    except asyncio.CancelledError:
+        if serving.done() and (error := serving.exception()) is not None:
+            raise error from None
+        raise
+
+
+async def _run(backend: SandboxBackend, spec: SandboxSpec, channel: socket.socket) -> tuple[Ending, Frozen]:
+    async with backend.open(spec) as sandbox:
+        channel.close()
+        ending = await sandbox.ended()
+        return ending, await sandbox.freeze()
+
+
+async def _serve(
+    backend: SandboxBackend, spec: SandboxSpec, channel: socket.socket, over: asyncio.Event
+) -> Ending | None:
+    async with backend.open(spec) as sandbox:
+        channel.close()
+        ended = asyncio.create_task(sandbox.ended())
+        waiting = asyncio.create_task(over.wait())
+        try:
+            await asyncio.wait({ended, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            if not ended.done():
+                return None
+            ending = ended.result()
+            await waiting
+            return ending
+        finally:
+            for task in (ended, waiting):
+                task.cancel()
+            await asyncio.gather(ended, waiting, return_exceptions=True)
+
+
+def _with_channel(spec: SandboxSpec, channel: socket.socket) -> SandboxSpec:
+    return replace(spec, channel=channel.fileno())
+
+
+def _runner(check: CommandCheck, case: Case, tools: Tools) -> SandboxSpec:
+    packages = packages_of(RUNNER_PACKAGES, sys.path)
+    site = sorted({str(path.parent) for path in packages})
+    hidden = case.graders / "hidden"
+    inputs = [Input(source=tools.programs.runner, target=RUNNER)]
+    if hidden.is_dir():
+        inputs.append(Input(source=hidden, target="/workspace/hidden", writable=True))
+    return SandboxSpec(
+        name=f"{case.name}-{check.id}-runner"[:100],
+        command=("sh", "-c", f"PATH={RUNNER}/bin:$PATH; export PATH\n{check.run}"),
+        limits=SandboxLimits(
+            cpu=1,
+            memory_bytes=tools.settings.runner_memory_bytes,
+            disk_bytes=(256 << 20) + 2 * _size(hidden),
+            processes=tools.settings.runner_processes,
+            wall_seconds=check.timeout_seconds,
+            output_bytes=64 << 10,
+        ),
+        env={
+            "PYTHONPATH": ":".join([RUNNER, *site]),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONHASHSEED": "0",
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "PYTEST_ADDOPTS": "-p orchestrate_results -p no:cacheprovider",
+        },
+        inputs=tuple(inputs),
+        requires=("python3",),
+        packages=packages,
+    )
+
+
+def _subject(check: CommandCheck, case: Case, state: Path, tools: Tools) -> SandboxSpec:
+    environment = case.planned.environment
+    workdir = environment.workdir
+    folders = check.pythonpath or (".",)
+    config = {
+        "state": "/grader/state",
+        "pristine": "/grader/pristine",
+        "root": workdir,
+        "limit_bytes": case.disk_bytes,
+        "pythonpath": [workdir if folder in {".", "./"} else f"{workdir}/{folder.rstrip('/')}" for folder in folders],
+        "callee": f"{LIB}/grader_service/subject/callee.py",
+    }
+    inputs = [
+        Input(source=tools.programs.lib, target=LIB),
+        Input(source=state, target="/grader/state"),
+        Input(source=case.sandbox / "workspace", target="/grader/pristine"),
+    ]
+    if (case.sandbox / "memory").is_dir():
+        inputs.append(Input(source=case.sandbox / "memory", target="/memory"))
+    resources = environment.resources
+    return SandboxSpec(
+        name=f"{case.name}-{check.id}-subject"[:100],
+        command=("python3", "-I", "-S", "-c", _SUBJECT),
+        limits=SandboxLimits(
+            cpu=resources.cpu,
+            memory_bytes=resources.memory + (64 << 20),
+            disk_bytes=resources.disk + (64 << 20),
+            processes=resources.processes + 8,
+            wall_seconds=check.timeout_seconds + _SUBJECT_GRACE_SECONDS,
+            output_bytes=8192,
+        ),
+        stdin=json.dumps(config).encode(),
+        workdir=workdir,
+        inputs=tuple(inputs),
+        requires=tuple(dict.fromkeys(("python3", *environment.requires))),
+    )
+
+
+def _size(folder: Path) -> int:
+    return sum(path.lstat().st_size for path in folder.rglob("*")) if folder.is_dir() else 0
+
+
+def _expected_ids(check: CommandCheck, graders: Path) -> frozenset[str] | None:
+    if check.expect is None:
+        return None
+    path = graders / check.expect
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"check {check.id}: {check.expect} cannot be read ({type(error).__name__})"
+        raise PermanentError(GradingError(type="check", message=message)) from error
+    ids = frozenset(text for line in lines if (text := line.strip()) and not text.startswith("#"))
+    if not ids:
+        raise PermanentError(GradingError(type="check", message=f"check {check.id}: {check.expect} names no test"))
+    return ids

@@ -1,0 +1,5 @@
+"""Start the limited child."""
+
+from grader_service.child.main import main
+
+main()

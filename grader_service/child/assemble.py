@@ -1,0 +1,201 @@
+"""Put a frozen workspace together again: pristine files, plus changed and added ones, minus removed ones.
+
+The freezer wrote both inputs, yet they are treated as hostile: anything that an honest freezer never writes ends the work with
+EvidenceError. Runs inside a sandbox only (limited child and subject).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import shutil
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO, Any
+
+_TYPES = frozenset({"file", "dir", "symlink", "fifo", "socket", "char_device", "block_device"})
+_ORIGINS = frozenset({"pristine", "changed", "added", "removed"})
+_LINE_BYTES = 64 << 10
+_CHUNK = 1 << 20
+AREA = "workspace/"
+
+
+class EvidenceError(Exception):
+    """The frozen state contradicts itself. The message names the path, never a file's content."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One path of the frozen workspace, relative to it; undecodable bytes are surrogate escapes."""
+
+    path: str
+    type: str
+    mode: int
+    size: int
+    sha256: str | None
+    origin: str
+    finding: str | None
+
+    @property
+    def there(self) -> bool:
+        """Whether something stands at the path."""
+        return self.origin != "removed"
+
+
+def shown(text: str) -> str:
+    """Return a path or text that can be encoded and printed: control and undecodable characters are escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
+
+
+def read_entries(path: str) -> dict[str, Entry]:
+    """Read ``entries.jsonl`` and return the entries of the workspace by path. Raises EvidenceError."""
+    entries: dict[str, Entry] = {}
+    with open(path, "rb") as lines:  # noqa: PTH123 - pathlib costs start-up time in a program that lives for a moment
+        while line := lines.readline(_LINE_BYTES + 1):
+            if len(line) > _LINE_BYTES:
+                msg = "a line of the entry list is longer than 64 KiB"
+                raise EvidenceError(msg)
+            entry = _entry(line)
+            if entry is None:
+                continue
+            if entry.path in entries:
+                msg = f"the entry list names {shown(entry.path)!r} twice"
+                raise EvidenceError(msg)
+            entries[entry.path] = entry
+    _check_parents(entries)
+    return entries
+
+
+def _entry(line: bytes) -> Entry | None:
+    try:
+        raw: dict[str, Any] = json.loads(line)
+        text = raw.get("path")
+        data = text.encode() if text is not None else base64.b64decode(raw["path_b64"], validate=True)
+        path = data.decode("utf-8", "surrogateescape")
+        entry = Entry(path, raw["type"], raw["mode"], raw["size"], raw.get("sha256"), raw["origin"], raw.get("finding"))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        msg = f"the entry list has a line that is no entry ({type(error).__name__})"
+        raise EvidenceError(msg) from error
+    numbers = type(raw["mode"]) is int and type(raw["size"]) is int and entry.size >= 0
+    if entry.type not in _TYPES or entry.origin not in _ORIGINS or not numbers:
+        msg = f"the entry of {shown(path)!r} has an impossible type, origin, mode or size"
+        raise EvidenceError(msg)
+    if not path.startswith(AREA):
+        return None
+    inside = path.removeprefix(AREA).rstrip("/")
+    if not inside:
+        return None
+    if "\0" in inside or any(part in {"", ".", ".."} for part in inside.split("/")):
+        msg = f"the entry list names {shown(path)!r}, which is no path inside the workspace"
+        raise EvidenceError(msg)
+    return Entry(inside, entry.type, entry.mode, entry.size, entry.sha256, entry.origin, entry.finding)
+
+
+def _check_parents(entries: dict[str, Entry]) -> None:
+    for entry in entries.values():
+        parent = entry.path.rpartition("/")[0]
+        known = entries.get(parent)
+        if entry.there and known is not None and (known.type != "dir" or not known.there):
+            msg = f"{shown(entry.path)!r} stands below {shown(parent)!r}, which is no folder"
+            raise EvidenceError(msg)
+
+
+def assemble(entries: dict[str, Entry], *, changes: str, pristine: str, root: str, limit_bytes: int) -> None:
+    """Lay the frozen workspace into the existing folder ``root``, which must be empty.
+
+    ``limit_bytes`` bounds the sum of all file sizes. Raises EvidenceError when the inputs contradict each other, OSError when the
+    disk does not take them.
+    """
+    total = sum(entry.size for entry in entries.values() if entry.there and entry.type == "file" and entry.sha256)
+    if total > limit_bytes:
+        msg = f"the frozen files have {total} bytes together, more than the {limit_bytes} that the task allows"
+        raise EvidenceError(msg)
+    folders = [entry for entry in entries.values() if entry.there and entry.type == "dir"]
+    for entry in folders:
+        os.makedirs(_join(root, entry.path), exist_ok=True)  # noqa: PTH103
+    for entry in entries.values():
+        if entry.origin == "pristine" and entry.type in {"file", "symlink"}:
+            _copy_pristine(entry, _join(pristine, entry.path), _join(root, entry.path))
+    _lay_changes(entries, changes, root)
+    for entry in reversed(folders):
+        os.chmod(_join(root, entry.path), (entry.mode & 0o777) | 0o700)  # noqa: PTH101 - our own wiping needs the owner's bits
+
+
+def _copy_pristine(entry: Entry, source: str, target: str) -> None:
+    os.makedirs(os.path.dirname(target), exist_ok=True)  # noqa: PTH103, PTH120
+    try:
+        if entry.type == "symlink":
+            os.symlink(os.readlink(source), target)  # noqa: PTH115, PTH211
+            return
+        shutil.copyfile(source, target, follow_symlinks=False)
+    except FileNotFoundError as error:
+        msg = f"{shown(entry.path)!r} is called pristine but the pristine bundle does not have it"
+        raise EvidenceError(msg) from error
+    os.chmod(target, entry.mode & 0o777)  # noqa: PTH101
+
+
+def _lay_changes(entries: dict[str, Entry], changes: str, root: str) -> None:
+    wanted = {e.path for e in entries.values() if e.origin in {"changed", "added"} and _in_tar(e)}
+    if os.path.getsize(changes):  # noqa: PTH202
+        for member, data in _members(changes):
+            path = member.name.removeprefix(AREA).rstrip("/")
+            entry = entries.get(path) if member.name.startswith(AREA) else None
+            if entry is None:
+                if member.name.startswith(AREA):
+                    msg = f"the tar has {shown(member.name)!r}, which the entry list does not"
+                    raise EvidenceError(msg)
+                continue  # what the agent put into /output is no part of the workspace
+            if member.isdir() and entry.type == "dir":
+                continue
+            if path not in wanted:
+                msg = f"the tar has {shown(path)!r} twice, or as something that the entry list does not say"
+                raise EvidenceError(msg)
+            wanted.remove(path)
+            _lay_member(member, data, entry, _join(root, path))
+    if wanted:
+        msg = f"the tar lacks {shown(min(wanted))!r} and {len(wanted) - 1} more entries"
+        raise EvidenceError(msg)
+
+
+def _in_tar(entry: Entry) -> bool:
+    return (entry.type == "file" and entry.sha256 is not None) or (entry.type == "symlink" and entry.finding is None)
+
+
+def _members(changes: str) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
+    try:
+        with tarfile.open(changes, "r:", encoding="utf-8", errors="surrogateescape") as tar:
+            for member in tar:
+                if member.type not in {tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE} or member.sparse is not None:
+                    msg = f"the tar has {shown(member.name)!r} of a kind that the freezer never writes"
+                    raise EvidenceError(msg)
+                yield member, tar.extractfile(member) if member.isreg() else None
+    except (tarfile.TarError, EOFError, ValueError, OverflowError) as error:
+        msg = f"the tar of changes cannot be read ({type(error).__name__})"
+        raise EvidenceError(msg) from error
+
+
+def _lay_member(member: tarfile.TarInfo, data: IO[bytes] | None, entry: Entry, target: str) -> None:
+    os.makedirs(os.path.dirname(target), exist_ok=True)  # noqa: PTH103, PTH120
+    if member.issym() and entry.type == "symlink":
+        os.symlink(member.linkname, target)  # noqa: PTH211
+        return
+    if data is None or entry.type != "file" or member.size != entry.size:
+        msg = f"{shown(entry.path)!r} is not the same thing in the tar and in the entry list"
+        raise EvidenceError(msg)
+    digest = hashlib.sha256()
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(target, flags, 0o600), "wb") as out:
+        while chunk := data.read(_CHUNK):
+            digest.update(chunk)
+            out.write(chunk)
+    if digest.hexdigest() != entry.sha256:
+        msg = f"the bytes of {shown(entry.path)!r} do not match the digest in the entry list"
+        raise EvidenceError(msg)
+    os.chmod(target, entry.mode & 0o777)  # noqa: PTH101
+
+
+def _join(root: str, path: str) -> str:
+    return f"{root}/{path}"

@@ -1,0 +1,127 @@
+"""Find what there is to grade, and prove that it is what was committed, before anything is read."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader_service.checks.case import PermanentError
+from orchestrator.errors import NotFoundError, StoreError
+from orchestrator.interfaces import BundleSource, ObjectStore
+from orchestrator.records import keys
+from orchestrator.records.base import BlobRef
+from orchestrator.records.ids import TrialId
+from orchestrator.records.manifest import ManifestTask, RunManifest
+from orchestrator.records.outcome import Outcome
+from orchestrator.records.state import FrozenState
+from orchestrator.records.verdict import GradingError
+from orchestrator.spec.task import Task
+
+
+class NothingToGradeError(Exception):
+    """There is no such trial, or it is not committed. ``status`` is the HTTP status that says so."""
+
+    def __init__(self, message: str, status: int = 404) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, kw_only=True)
+class Committed:
+    """A committed trial."""
+
+    planned: ManifestTask
+    outcome: Outcome
+
+
+def permanent(message: str) -> PermanentError:
+    """Return the error for evidence that is not what was committed."""
+    return PermanentError(GradingError(type="evidence", message=message))
+
+
+async def find_trial(store: ObjectStore, run: str, trial: TrialId) -> Committed:
+    """Return the trial's task and its winning outcome: the only one of class ``result``.
+
+    Raises NothingToGradeError, StoreError, and PermanentError when several launches claim to have won.
+    """
+    try:
+        manifest = RunManifest.from_bytes(await store.get(keys.manifest(run)), keys.manifest(run))
+    except NotFoundError as error:
+        msg = f"there is no run {run!r}"
+        raise NothingToGradeError(msg) from error
+    try:
+        planned = manifest.task(trial.task)
+        manifest.agent(trial.agent)
+    except KeyError as error:
+        msg = f"run {run!r} has no task or agent for trial {trial}"
+        raise NothingToGradeError(msg) from error
+    names = await store.list(keys.outcomes(run, trial))
+    outcomes = [Outcome.from_bytes(data, name) for name, data in zip(names, await _all(store, names), strict=True)]
+    won = [outcome for outcome in outcomes if outcome.outcome_class == "result"]
+    if not won:
+        ended = (
+            f"its {len(outcomes)} launches ended as {', '.join(o.outcome_class for o in outcomes)}"
+            if outcomes
+            else "no launch is committed"
+        )
+        msg = f"trial {trial} of run {run!r} has no result to grade: {ended}"
+        raise NothingToGradeError(msg, 409 if outcomes else 404)
+    if len(won) > 1 or won[0].trial != str(trial) or won[0].run != run:
+        raise permanent(f"{len(won)} launches of {trial} claim to be the result, or the marker names another trial")
+    return Committed(planned=planned, outcome=won[0])
+
+
+async def _all(store: ObjectStore, names: list[str]) -> list[bytes]:
+    return list(await asyncio.gather(*(store.get(name) for name in names)))
+
+
+async def fetch_state(store: ObjectStore, state: FrozenState, folder: Path) -> Path:
+    """Copy both blobs into ``folder`` and verify sizes and digests while copying.
+
+    Raises PermanentError when the bytes are not those that were committed, StoreError.
+    """
+    await asyncio.gather(
+        _copy(store, state.entries, folder / "entries.jsonl"), _copy(store, state.changes, folder / "changes.tar")
+    )
+    return folder
+
+
+async def _copy(store: ObjectStore, ref: BlobRef, target: Path) -> None:
+    digest, size = hashlib.sha256(), 0
+    try:
+        with target.open("wb") as file:
+            os.fchmod(file.fileno(), 0o644)
+            async for chunk in store.stream(ref.key):
+                digest.update(chunk)
+                size += len(chunk)
+                if size > ref.size:
+                    break
+                file.write(chunk)
+    except NotFoundError as error:
+        raise permanent(f"blob {ref.key} is not in the store") from error
+    except OSError as error:
+        msg = f"the frozen state could not be copied to the grader's folder: {error.strerror}"
+        raise StoreError(msg, cause="grader_scratch") from error
+    if size != ref.size or digest.hexdigest() != ref.sha256:
+        raise permanent(f"blob {ref.key} is not what was committed: its size or sha256 differs")
+
+
+async def fetch_task(bundles: BundleSource, planned: ManifestTask) -> tuple[Task, Path, Path]:
+    """Return the whole task with the folders of its graders and sandbox bundles. Raises StoreError, PermanentError."""
+    try:
+        graders, sandbox = await asyncio.gather(
+            bundles.fetch("graders", planned.bundles.graders), bundles.fetch("sandbox", planned.bundles.sandbox)
+        )
+    except StoreError as error:
+        if error.cause in {"bundle_digest", "bundle_unreadable"}:
+            raise permanent(str(error)) from error
+        raise
+    try:
+        task = Task.model_validate_json((graders / "task.json").read_bytes())
+    except (OSError, ValueError) as error:
+        message = f"the graders bundle of {planned.id} has no task that this version reads"
+        raise PermanentError(GradingError(type="config", message=message)) from error
+    return task, graders, sandbox

@@ -1,0 +1,133 @@
+"""Grade one trial. Read this first.
+
+evidence found and verified -> bundles -> checks -> invariants -> one word -> written once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader_service.checks.case import Case, PermanentError, Tools
+from grader_service.checks.command import run_command
+from grader_service.checks.final import check_final
+from grader_service.checks.limited import LimitedCheck, run_limited
+from grader_service.combine import combine, group, refusals
+from grader_service.evidence import Committed, fetch_state, fetch_task, find_trial
+from orchestrator.interfaces import BundleSource, ObjectStore
+from orchestrator.records import keys
+from orchestrator.records.ids import TrialId, launch_id
+from orchestrator.records.verdict import CheckResult, GradingError, Verdict
+from orchestrator.spec.base import digest
+from orchestrator.spec.checks import AnyOfCheck, Check, CommandCheck, FinalCheck, Invariant
+from orchestrator.spec.task import Task, flat_checks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grading:
+    """What grading needs, the same for every trial."""
+
+    store: ObjectStore
+    bundles: BundleSource
+    tools: Tools
+    folder: Path
+    """Scratch folder."""
+    version: str
+    """Version of this service with the digest of its sources."""
+
+
+async def grade(grading: Grading, run: str, trial: TrialId) -> Verdict:
+    """Return the trial's verdict, the stored one when there is one.
+
+    Raises NothingToGradeError, StoreError and SandboxError; the last two may pass.
+    """
+    committed = await find_trial(grading.store, run, trial)
+    grader = grader_digest(grading, committed.planned.bundles.graders)
+    key = keys.verdict(run, trial, grader)
+    if await grading.store.exists(key):
+        return Verdict.from_bytes(await grading.store.get(key), key)
+    verdict = await _evaluate(grading, run, trial, committed, grader)
+    await grading.store.create(key, verdict.to_bytes())
+    return Verdict.from_bytes(await grading.store.get(key), key)
+
+
+def grader_digest(grading: Grading, graders: str) -> str:
+    """Return the digest of everything on the grader's side that a verdict depends on."""
+    settings = grading.tools.settings.model_dump(mode="json")
+    return digest(
+        {"graders": graders, "service": grading.version, "settings": settings, "backend": grading.tools.backend.name}
+    )
+
+
+async def _evaluate(grading: Grading, run: str, trial: TrialId, committed: Committed, grader: str) -> Verdict:
+    outcome = committed.outcome
+    verdict = Verdict(
+        run=run,
+        trial=str(trial),
+        launch=outcome.launch,
+        state_sha256=outcome.state.sha256 if outcome.state else None,
+        grader_digest=grader,
+        result="grader_error",
+    )
+    name = launch_id(run, trial, outcome.launch)
+    try:
+        with tempfile.TemporaryDirectory(
+            dir=grading.folder, prefix=f"{name[:8]}-", ignore_cleanup_errors=True
+        ) as scratch:
+            state = await fetch_state(grading.store, outcome.state, Path(scratch)) if outcome.state else None
+            task, graders, sandbox = await fetch_task(grading.bundles, committed.planned)
+            _refuse(task)
+            case = Case(
+                name=name,
+                task=task,
+                planned=committed.planned,
+                outcome=outcome,
+                sandbox=sandbox,
+                graders=graders,
+                state=state,
+            )
+            checks, invariants = await run_checks(case, grading.tools)
+    except PermanentError as error:
+        return verdict.model_copy(update={"error": error.error})
+    result, problem = combine(checks, invariants)
+    return verdict.model_copy(update={"result": result, "error": problem, "checks": checks, "invariants": invariants})
+
+
+def _refuse(task: Task) -> None:
+    if lines := refusals(task):
+        raise PermanentError(GradingError(type="config", message="; ".join(lines)[:2000]))
+
+
+async def run_checks(case: Case, tools: Tools) -> tuple[tuple[CheckResult, ...], tuple[CheckResult, ...]]:
+    """Evaluate all checks and invariants; results come in the order of the task, whatever runs at the same time.
+
+    Raises SandboxError, PermanentError.
+    """
+    singles: list[Check | Invariant] = [*flat_checks(case.task.checks), *case.task.invariants]
+    limited = [check for check in singles if isinstance(check, LimitedCheck)]
+    commands = [check for check in singles if isinstance(check, CommandCheck)]
+    work = [
+        asyncio.create_task(run_limited(limited, case, tools)),
+        asyncio.create_task(_run_commands(commands, case, tools)),
+    ]
+    try:
+        results = [result for part in await asyncio.gather(*work) for result in part]
+    finally:
+        for task in work:
+            task.cancel()
+        await asyncio.gather(*work, return_exceptions=True)
+    found = {id(spec): result for spec, result in zip([*limited, *commands], results, strict=True)}
+    found.update({id(spec): check_final(spec, case.outcome) for spec in singles if isinstance(spec, FinalCheck)})
+    checks: list[CheckResult] = []
+    for check in case.task.checks:
+        parts = [found[id(part)] for part in (check.any_of if isinstance(check, AnyOfCheck) else (check,))]
+        checks += group(check, parts) if isinstance(check, AnyOfCheck) else parts
+    return tuple(checks), tuple(found[id(invariant)] for invariant in case.task.invariants)
+
+
+async def _run_commands(commands: Sequence[CommandCheck], case: Case, tools: Tools) -> list[CheckResult]:
+    """One after the other: each has two sandboxes, and the number of gradings is what bounds the machine."""
+    return [await run_command(check, case, tools) for check in commands]

@@ -1,0 +1,102 @@
+"""pytest plugin of the runner: writes what became of each test to ``/output/final.json`` (zlib, JSON).
+
+``{"exit_status": n, "tests": [[id, outcome, message], …], "errors": [[file, message], …]}``. Ids are relative to ``hidden/``. An outcome is
+``passed`` only when setup, call and teardown passed and nothing was expected to fail.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_RESULTS = Path("/output/final.json")
+_MESSAGES = 40
+_MESSAGE = 400
+
+
+class Results:
+    """Collects outcomes over one session."""
+
+    def __init__(self, hidden: Path) -> None:
+        self._hidden = hidden
+        self._ids: dict[str, str] = {}
+        self._outcomes: dict[str, str] = {}
+        self._messages: dict[str, str] = {}
+        self._errors: list[list[str]] = []
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Note the id of each test. The same id twice is no test that could pass."""
+        for item in session.items:
+            _, _, rest = item.nodeid.partition("::")
+            self._ids[item.nodeid] = f"{self._relative(item.path)}::{rest}"
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note a phase of a test: the worst one counts."""
+        name = self._ids.get(report.nodeid, report.nodeid)
+        before = self._outcomes.get(name)
+        outcome = _outcome(report)
+        if report.when == "setup" and before is not None:
+            outcome = "duplicate"
+        if before in {None, "passed"} or outcome == "duplicate":
+            self._outcomes[name] = outcome
+        if outcome != "passed" and name not in self._messages:
+            self._messages[name] = _message(report)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Note a file that could not be collected."""
+        if report.failed:
+            self._errors.append([report.nodeid, _message(report)])
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        """Write everything, added to what an earlier session of the same command wrote."""
+        tests = [
+            [name, outcome, self._messages.get(name, "") if index < _MESSAGES else ""]
+            for index, (name, outcome) in enumerate(
+                sorted(self._outcomes.items(), key=lambda pair: pair[1] == "passed")
+            )
+        ]
+        earlier: dict[str, Any] = (
+            json.loads(zlib.decompress(_RESULTS.read_bytes()))
+            if _RESULTS.exists()
+            else {"tests": [], "errors": [], "exit_status": 0}
+        )
+        answer = {
+            "exit_status": int(exitstatus) or earlier["exit_status"],
+            "tests": earlier["tests"] + tests,
+            "errors": earlier["errors"] + self._errors[:_MESSAGES],
+        }
+        fresh = _RESULTS.with_suffix(".new")
+        fresh.write_bytes(zlib.compress(json.dumps(answer).encode()))
+        fresh.replace(_RESULTS)
+
+    def _relative(self, path: Path) -> str:
+        try:
+            return path.relative_to(self._hidden).as_posix()
+        except ValueError:
+            return path.as_posix()
+
+
+def _outcome(report: pytest.TestReport) -> str:
+    if hasattr(report, "wasxfail"):
+        return "xfailed" if report.skipped else "xpassed"
+    if report.passed:
+        return "passed"
+    if report.skipped:
+        return "skipped"
+    return "failed" if report.when == "call" else "error"
+
+
+def _message(report: Any) -> str:
+    crash = getattr(report.longrepr, "reprcrash", None)
+    text = crash.message if crash is not None else str(report.longrepr or "")
+    return str(text)[:_MESSAGE]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the collector. Hidden files lie in ``hidden/`` of the folder that the command started in."""
+    config.pluginmanager.register(Results(config.invocation_params.dir / "hidden"), "orchestrate-results")
