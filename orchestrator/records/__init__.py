@@ -1,1 +1,4 @@
-"""What the system observed, as frozen versioned models, and the one module that spells the store's keys. Pure: no input or output."""
+"""What the system observed, as frozen versioned models, and the one module that spells the store's keys.
+
+Pure: no input or output.
+"""

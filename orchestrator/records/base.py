@@ -23,7 +23,8 @@ class Record(BaseModel):
     def from_bytes(cls, data: bytes, where: str = "record") -> Self:
         """Read a record back.
 
-        Raises StoreError when the bytes are not a record of this type and version; ``where`` names the object in the message.
+        Raises StoreError when the bytes are not a record of this type and version; ``where`` names the object in the
+        message.
         """
         try:
             return cls.model_validate_json(data)

@@ -76,7 +76,11 @@ def verdicts(run: str, trial: TrialId | None = None) -> str:
 def parse_verdict(key: str) -> TrialId | None:
     """Return the trial of a verdict key, or None for anything else under ``grades/``."""
     parts = key.split("/")
-    return TrialId.parse(unquote(parts[2])) if len(parts) == 4 and parts[0] == "grades" and parts[3].endswith(".json") else None
+    return (
+        TrialId.parse(unquote(parts[2]))
+        if len(parts) == 4 and parts[0] == "grades" and parts[3].endswith(".json")
+        else None
+    )
 
 
 def grading_try(run: str, trial: TrialId, unique: str) -> str:

@@ -1,7 +1,7 @@
 """The run manifest: every digest that a number depends on, written once before the first trial.
 
-It holds all that driver, gateway and grader need to go on without the files the run was made from. It holds no check: those are in the
-graders bundles, which only the grader reads.
+It holds all that driver, gateway and grader need to go on without the files the run was made from. It holds no check:
+those are in the graders bundles, which only the grader reads.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Bundles(Record):
     """Tools, seeds, cassettes, scripts, budgets: the gateway's."""
     graders: str
     """Checks, hidden tests, goals: the grader's."""
-    solutions: dict[str, str] = {}
+    solutions: dict[str, str] = Field(default_factory=dict)
     """``oracle`` and ``wrong/NAME`` to the solution that such an agent gets."""
 
 
@@ -117,7 +117,7 @@ class RunManifest(Record):
     """Seed of the run; from the content of suite and agents, so equal submissions behave equally."""
     backend: str
     """Sandbox backend."""
-    labels: dict[str, str] = {}
+    labels: dict[str, str] = Field(default_factory=dict)
     """What the backend does not promise in full."""
     pool: str
     """Who ran the trials."""

@@ -106,7 +106,7 @@ class Outcome(Record):
     """When and how long."""
     findings: tuple[Finding, ...] = ()
     """What was noticed."""
-    labels: dict[str, str] = {}
+    labels: dict[str, str] = Field(default_factory=dict)
     """What the sandbox could not promise in full, such as ``limits: sampled``."""
     error: str | None = None
     """For ``infra``: what failed, in one line."""

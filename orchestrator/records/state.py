@@ -77,5 +77,5 @@ class FinalAnswer(Record):
     """Words for a person, at most 64 KiB."""
     confidence: Literal["low", "medium", "high"] | float | None = None
     """How sure the agent says it is: a word, or 0 to 1."""
-    escalation: dict[str, str] = {}
+    escalation: dict[str, str] = Field(default_factory=dict)
     """Fields for the person who takes over."""

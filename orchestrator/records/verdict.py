@@ -16,7 +16,8 @@ class GradingError(Record):
     """A permanent failure of the grading, never a zero for the agent."""
 
     type: Literal["evidence", "integrity", "check", "config"]
-    """``evidence``: bytes do not match their digests. ``integrity``: the check itself was tampered with or broke. ``check``: it cannot run."""
+    """``evidence``: bytes do not match their digests. ``integrity``: a check was tampered with. ``check``: it cannot
+    run. ``config``: this version does not run it."""
     message: str
     """What, in one line, without hidden material."""
 
@@ -74,11 +75,13 @@ TrialResult = Literal[
 """The one word that every table counts. planned is their sum; passed + failed + abstained is the denominator."""
 
 
-def ending_result(expect: Expect, ended_as: EndedAs | None, *, checks_passed: bool, final_checked: EndedAs | None) -> TrialResult:
+def ending_result(
+    expect: Expect, ended_as: EndedAs | None, *, checks_passed: bool, final_checked: EndedAs | None
+) -> TrialResult:
     """Combine what the task expects, how the agent ended and what the checks say.
 
-    ``final_checked`` is the status that a ``final`` check of the task lists: an ending other than the expected one passes only if the task
-    lists it. No ending counts as completed.
+    ``final_checked`` is the status that a ``final`` check of the task lists: an ending other than the expected one
+    passes only if the task lists it. No ending counts as completed.
     """
     ended = ended_as or "completed"
     passed: TrialResult = "passed" if checks_passed else "failed"
@@ -90,8 +93,13 @@ def ending_result(expect: Expect, ended_as: EndedAs | None, *, checks_passed: bo
     return passed if ended in {wanted, final_checked} and ended_as is not None else "failed"
 
 
-def trial_result(expect: Expect, outcome: Outcome | None, verdict: Verdict | None, final_checked: EndedAs | None = None) -> TrialResult:
-    """Return the word for a trial from its winning outcome and its verdict. Quarantine and applicability are the planner's to say."""
+def trial_result(
+    expect: Expect, outcome: Outcome | None, verdict: Verdict | None, final_checked: EndedAs | None = None
+) -> TrialResult:
+    """Return the word for a trial from its winning outcome and its verdict.
+
+    Quarantine and applicability are the planner's to say.
+    """
     if outcome is None:
         return "missing"
     if outcome.outcome_class != "result":
@@ -100,4 +108,6 @@ def trial_result(expect: Expect, outcome: Outcome | None, verdict: Verdict | Non
         return "missing"
     if verdict.result == "grader_error":
         return "grader_error"
-    return ending_result(expect, outcome.ended_as, checks_passed=verdict.result == "passed", final_checked=final_checked)
+    return ending_result(
+        expect, outcome.ended_as, checks_passed=verdict.result == "passed", final_checked=final_checked
+    )

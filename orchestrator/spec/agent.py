@@ -46,17 +46,17 @@ class Agent(Spec):
     """Command that makes the bundle."""
     placement: Literal["sandbox", "own"] = "sandbox"
     """In the task's sandbox, or in a container of its own image."""
-    env: dict[str, str] = {}
+    env: dict[str, str] = Field(default_factory=dict)
     """Environment variables for the program. Not for secrets: keys stay at the gateway."""
-    models: dict[str, ModelId] = {}
+    models: dict[str, ModelId] = Field(default_factory=dict)
     """Alias to ``provider/name``; the program may use only these."""
     prompt: RelativePath | None = None
     """File beside the agent file with the system prompt of ``react``."""
-    params: dict[str, JsonValue] = {}
+    params: dict[str, JsonValue] = Field(default_factory=dict)
     """Sampling parameters that ``react`` sends with each request."""
     scripts: RelativePath | None = None
     """Folder beside the agent file with one conversation file per task, for the provider ``scripted``."""
-    prices: dict[ModelId, Price] = {}
+    prices: dict[ModelId, Price] = Field(default_factory=dict)
     """Prices by model; they win over every other table."""
     terminal_output: Literal["final_json", "none"] = "final_json"
     """``none``: the agent cannot decline or ask, so those tasks are not applicable to it."""

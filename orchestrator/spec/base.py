@@ -1,7 +1,7 @@
 """What every spec model shares: frozen, strict, no unknown keys; and the value types that several files use.
 
-Specs are validated from JSON text, never from Python objects: in that mode strictness means "a number is a number", while lists become
-tuples and RFC 3339 text becomes a time.
+Specs are validated from JSON text, never from Python objects: in that mode strictness means "a number is a number",
+while lists become tuples and RFC 3339 text becomes a time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ _UNITS = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3,
 class Spec(BaseModel):
     """Base of everything a person writes."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
+    )
 
 
 def parse_bytes(value: Any) -> Any:
@@ -35,13 +37,15 @@ def parse_bytes(value: Any) -> Any:
 
 Bytes = Annotated[
     int,
-    BeforeValidator(parse_bytes, json_schema_input_type=int | Annotated[str, Field(pattern=r"^\d+(Ki|Mi|Gi|Ti|k|M|G|T)?$")]),
+    BeforeValidator(
+        parse_bytes, json_schema_input_type=int | Annotated[str, Field(pattern=r"^\d+(Ki|Mi|Gi|Ti|k|M|G|T)?$")]
+    ),
     Field(gt=0),
 ]
 """A size in bytes; in files also ``512Mi`` or ``1Gi``."""
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9._-]{0,98}[a-z0-9])?$")]
-"""A name that is safe in keys, paths and labels: lower case letters, digits, dots, dashes, underscores; 1 to 100 characters."""
+"""A name that is safe in keys, paths and labels: lower case letters, digits, dots, dashes, underscores; 1 to 100."""
 
 
 def _inside(value: str) -> str:
@@ -67,6 +71,9 @@ def canonical_json(value: Any) -> bytes:
 
 
 def digest(value: Any) -> str:
-    """Return ``sha256:<hex>`` of a JSON value or a spec. Formatting and key order of the source do not matter, every value does."""
+    """Return ``sha256:<hex>`` of a JSON value or a spec.
+
+    Formatting and key order of the source do not matter, every value does.
+    """
     plain = value.model_dump(mode="json", by_alias=True) if isinstance(value, BaseModel) else value
     return "sha256:" + hashlib.sha256(canonical_json(plain)).hexdigest()

@@ -1,7 +1,7 @@
 """What decides a trial: checks on the end state, invariants, trace checks, judges, measures.
 
-Every type of the published format parses. Which of them this version runs is said by ``RUNNABLE_CHECKS`` and ``RUNNABLE_INVARIANTS``;
-planning refuses the others by name, so that no check is ever skipped silently.
+Every type of the published format parses. Which of them this version runs is said by ``RUNNABLE_CHECKS`` and
+``RUNNABLE_INVARIANTS``; planning refuses the others by name, so that no check is ever skipped silently.
 """
 
 from __future__ import annotations
@@ -17,13 +17,19 @@ RUNNABLE_INVARIANTS = frozenset({"paths_unchanged", "public_api_unchanged"})
 
 
 class CommandCheck(Spec):
-    """A command over hidden tests. It passes when it exits with 0 and, with ``expect``, when exactly those tests passed."""
+    """A command over hidden tests.
+
+    It passes when it exits with 0 and, with ``expect``, when exactly those tests passed.
+    """
 
     id: Name
     """Name of the check, unique in the task."""
     type: Literal["command"]
     run: str = Field(min_length=1)
-    """Shell command, run in the folder that holds ``hidden/``. Its tests call the agent's work through ``subject``, never import it."""
+    """Shell command, run in the folder that holds ``hidden/``.
+
+    Its tests call the agent's work through ``subject``, never import it.
+    """
     results: Literal["exit_code", "junit", "tap", "ctrf", "json"] = "exit_code"
     """Where the single results come from. ``junit`` makes the runner report each test."""
     expect: RelativePath | None = None
@@ -31,7 +37,10 @@ class CommandCheck(Spec):
     pythonpath: tuple[RelativePath, ...] = ()
     """Folders of the workspace on the subject's import path."""
     isolation: Literal["process", "in_process"] = "process"
-    """``process``: hidden tests never share a process with the agent's files. ``in_process``: they do; labelled tamper-evident."""
+    """``process``: hidden tests never share a process with the agent's files.
+
+    ``in_process``: they do; labelled tamper-evident.
+    """
     timeout_seconds: int = Field(default=120, gt=0, le=3600)
     """Longest time for the command, in seconds. Reaching it fails the check."""
     confirm: int = Field(default=1, ge=1, le=10)
@@ -44,7 +53,10 @@ class ValueAt(Spec):
     at: str = Field(min_length=1)
     """Dotted path such as ``servers[0].port``. A key with dots is written in quotes: ``hosts."a.b".port``."""
     equals: JsonValue = None
-    """The value that must stand there. Numbers, texts and booleans are different things: ``1`` is not ``true`` and not ``"1"``."""
+    """The value that must stand there.
+
+    Numbers, texts and booleans are different things: ``1`` is not ``true`` and not ``"1"``.
+    """
     tolerance: float = Field(default=0, ge=0)
     """Largest absolute difference of two numbers that still counts as equal."""
     absent: bool = False
@@ -121,7 +133,7 @@ class FinalCheck(Spec):
     """For each list at least one of its phrases must occur in the message, as whole words, in any letter case."""
     max_chars: int | None = Field(default=None, gt=0)
     """Longest message in characters; a listing of every possible answer is no answer."""
-    escalation: dict[str, str] = {}
+    escalation: dict[str, str] = Field(default_factory=dict)
     """Fields of ``escalation`` that must be equal."""
 
 
@@ -245,7 +257,10 @@ class PathsUnchanged(Spec):
 
 
 class PublicApiUnchanged(Spec):
-    """Every public name of a Python package still exists with a compatible signature. Read statically: nothing is imported."""
+    """Every public name of a Python package still exists with a compatible signature.
+
+    Read statically: nothing is imported.
+    """
 
     type: Literal["public_api_unchanged"]
     id: Name = "public_api_unchanged"
@@ -286,7 +301,12 @@ class NoGraderProbing(Spec):
 
 
 Invariant = Annotated[
-    PathsUnchanged | PublicApiUnchanged | NoSecretLeak | NoIrreversibleWithoutApproval | RowsUnchanged | NoGraderProbing,
+    PathsUnchanged
+    | PublicApiUnchanged
+    | NoSecretLeak
+    | NoIrreversibleWithoutApproval
+    | RowsUnchanged
+    | NoGraderProbing,
     Field(discriminator="type"),
 ]
 
@@ -308,7 +328,7 @@ class TraceCheck(Spec):
     """For ``count``: fewest calls."""
     max_count: int | None = Field(default=None, ge=0)
     """For ``count``: most calls."""
-    arguments: dict[str, JsonValue] = {}
+    arguments: dict[str, JsonValue] = Field(default_factory=dict)
     """For ``arguments``: values that each call must carry."""
 
     @model_validator(mode="after")

@@ -12,8 +12,11 @@ class ScriptedCall(Spec):
 
     name: str = Field(min_length=1)
     """The tool."""
-    arguments: dict[str, JsonValue] = {}
-    """Its arguments. A value ``{file: NAME}`` is replaced by the text of that file beside the script when it is loaded."""
+    arguments: dict[str, JsonValue] = Field(default_factory=dict)
+    """Its arguments.
+
+    A value ``{file: NAME}`` is replaced by the text of that file beside the script when it is loaded.
+    """
 
 
 class ScriptedUsage(Spec):

@@ -37,7 +37,7 @@ class Submission(Spec):
     """Trials at one time; by the machine's processors when absent."""
     limits: RunLimits = RunLimits()
     """What the run may use."""
-    kubernetes: dict[str, JsonValue] = {}
+    kubernetes: dict[str, JsonValue] = Field(default_factory=dict)
     """Overrides for the cluster."""
     schedule: str | None = None
     """Cron line for a nightly run."""

@@ -34,7 +34,7 @@ class Suite(Spec):
     """The number that stands for the suite."""
     k: int = Field(default=1, ge=1)
     """``k`` of the metric."""
-    defaults: dict[str, JsonValue] = {}
+    defaults: dict[str, JsonValue] = Field(default_factory=dict)
     """Fields of a task file that its tasks get when they do not say otherwise; mappings are merged, lists are not."""
     quarantine: tuple[Quarantined, ...] = ()
     """Tasks that may fail for now."""

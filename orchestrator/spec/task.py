@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, JsonValue, StringConstraints, Tag, model_validator
+from pydantic import AwareDatetime, Discriminator, Field, JsonValue, StringConstraints, Tag, model_validator
 
 from orchestrator.spec.base import Bytes, Glob, Name, RelativePath, Spec
 from orchestrator.spec.checks import AnyOfCheck, Check, Invariant, Judge, Measure, TraceCheck
@@ -125,7 +124,7 @@ class Environment(Spec):
     """``model_only``: nothing but the gateway. ``public`` goes through a logged proxy and labels the trial unfrozen."""
     resources: Resources = Resources()
     """Limits of one trial."""
-    now: datetime | None = None
+    now: AwareDatetime | None = None
     """The frozen clock, RFC 3339 with a zone."""
     memory: RelativePath | None = None
     """Folder with the agent's frozen memory, laid read-only at ``/memory``."""
@@ -259,7 +258,9 @@ class Task(Spec):
 
     @model_validator(mode="after")
     def _unique_ids(self) -> Task:
-        names = [check.id for check in flat_checks(self.checks)] + [t.id for t in self.trace] + [j.id for j in self.judges]
+        names = [
+            each.id for group in (flat_checks(self.checks), self.invariants, self.trace, self.judges) for each in group
+        ]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             msg = f"check ids must be unique, twice: {', '.join(twice)}"
