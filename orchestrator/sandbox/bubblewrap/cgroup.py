@@ -1,0 +1,202 @@
+"""Limits of one sandbox by control groups, version 1 or 2, where this process may make them.
+
+Standard library only: the keeper loads it. Group names carry the keeper's process id and start time, so that groups of keepers that were
+killed can be told from live ones and removed by the next.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+_PREFIX = "orchestrate."
+_STALE_SECONDS = 60.0
+_PERIOD_US = 100_000
+
+
+class Group:
+    """The control groups of one sandbox. ``controllers`` are those that hold: ``memory``, ``pids``, ``cpu``."""
+
+    def __init__(self, folders: dict[str, str], version: int) -> None:
+        self._folders = folders
+        self._version = version
+        self.controllers = frozenset(folders)
+
+    def join(self) -> None:
+        """Put the calling process into the groups. Raises OSError."""
+        for folder in set(self._folders.values()):
+            _write(f"{folder}/cgroup.procs", "0")
+
+    def oom_kills(self) -> int:
+        """How often the kernel killed a process of this group for memory."""
+        folder = self._folders.get("memory")
+        if folder is None:
+            return 0
+        return _counter(f"{folder}/{'memory.oom_control' if self._version == 1 else 'memory.events'}", "oom_kill")
+
+    def refused_forks(self) -> int:
+        """How often a fork was refused for the limit of processes."""
+        folder = self._folders.get("pids")
+        return 0 if folder is None else _counter(f"{folder}/pids.events", "max")
+
+    def kill(self) -> None:
+        """Kill what is left in the group at once, where the kernel can (version 2); the PID namespace has done it before."""
+        if self._version == 2:
+            for folder in set(self._folders.values()):
+                _try_write(f"{folder}/cgroup.kill", "1")
+
+    def remove(self, patience: float = 2.0) -> list[str]:
+        """Remove the groups; returns the folders that would not go within ``patience`` seconds."""
+        left = []
+        for folder in sorted(set(self._folders.values())):
+            if not _rmdir(folder, patience):
+                left.append(folder)
+        return left
+
+
+def make(name: str, limits: dict[str, float], proc: str = "/proc", root: str = "/sys/fs/cgroup") -> Group:
+    """Make the groups that can be made and set ``limits``: ``memory`` in bytes, ``pids``, ``cpu`` in processors.
+
+    Never raises: what cannot be made is missing in ``controllers``.
+    """
+    unique = f"{_PREFIX}{os.getpid()}.{_start_time(os.getpid(), proc)}.{name}"
+    places, version = parents(proc, root)
+    folders: dict[str, str] = {}
+    for controller, parent in places.items():
+        remove_stale(parent, proc)
+        folder = f"{parent}/{unique}"
+        try:
+            if version == 2:
+                _delegate(parent, controller)
+            if not os.path.isdir(folder):  # noqa: PTH112 - pathlib would double the keeper's start-up time
+                os.mkdir(folder)  # noqa: PTH102
+            _set_limit(folder, version, controller, limits[controller])
+            folders[controller] = folder
+        except OSError:
+            if folder not in folders.values():
+                _rmdir(folder, 0)
+    return Group(folders, version)
+
+
+def parents(proc: str, root: str) -> tuple[dict[str, str], int]:
+    """Return the folder of our own group for each controller, and the version. Version 1 wins where both are mounted with controllers."""
+    places: dict[str, str] = {}
+    try:
+        with open(f"{proc}/self/cgroup", encoding="utf-8") as file:  # noqa: PTH123
+            lines = file.read().splitlines()
+    except OSError:
+        return {}, 2
+    unified = None
+    for line in lines:
+        number, names, path = line.split(":", 2)
+        if number == "0":
+            unified = path
+        for controller in names.split(","):
+            if controller in {"memory", "pids", "cpu"}:
+                folder = f"{root}/{controller}{path}".rstrip("/")
+                if os.access(folder, os.W_OK):
+                    places[controller] = folder
+    if places or unified is None:
+        return places, 1
+    folder = f"{root}{unified}".rstrip("/")
+    try:
+        with open(f"{folder}/cgroup.controllers", encoding="utf-8") as file:  # noqa: PTH123
+            there = file.read().split()
+    except OSError:
+        return {}, 2
+    if not os.access(folder, os.W_OK):
+        return {}, 2
+    return {controller: folder for controller in ("memory", "pids", "cpu") if controller in there}, 2
+
+
+def remove_stale(parent: str, proc: str = "/proc") -> None:
+    """Remove groups below ``parent`` whose keeper is gone."""
+    try:
+        names = [name for name in os.listdir(parent) if name.startswith(_PREFIX)]  # noqa: PTH208
+    except OSError:
+        return
+    for name in names:
+        parts = name.split(".")
+        if len(parts) < 4 or not parts[1].isdigit() or _start_time(int(parts[1]), proc) == parts[2]:
+            continue
+        try:
+            # A keeper of another PID namespace looks dead from here; the kernel refuses to remove a group with processes, and one that is
+            # older than a minute has its processes.
+            if time.time() - os.stat(f"{parent}/{name}").st_mtime > _STALE_SECONDS:  # noqa: PTH116
+                os.rmdir(f"{parent}/{name}")  # noqa: PTH106
+        except OSError:
+            continue
+
+
+def _delegate(parent: str, controller: str) -> None:
+    with open(f"{parent}/cgroup.subtree_control", encoding="utf-8") as file:  # noqa: PTH123
+        if controller in file.read().split():
+            return
+    _write(f"{parent}/cgroup.subtree_control", f"+{controller}")
+
+
+def _set_limit(folder: str, version: int, controller: str, value: float) -> None:
+    if controller == "memory":
+        if version == 1:
+            _write(f"{folder}/memory.limit_in_bytes", str(int(value)))
+            _try_write(f"{folder}/memory.memsw.limit_in_bytes", str(int(value)))
+        else:
+            _write(f"{folder}/memory.max", str(int(value)))
+            _try_write(f"{folder}/memory.swap.max", "0")
+    elif controller == "pids":
+        _write(f"{folder}/pids.max", str(int(value)))
+    elif version == 1:
+        _write(f"{folder}/cpu.cfs_period_us", str(_PERIOD_US))
+        _write(f"{folder}/cpu.cfs_quota_us", str(max(1000, int(value * _PERIOD_US))))
+    else:
+        _write(f"{folder}/cpu.max", f"{max(1000, int(value * _PERIOD_US))} {_PERIOD_US}")
+
+
+def _start_time(pid: int, proc: str) -> str:
+    try:
+        with open(f"{proc}/{pid}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+            return file.read().rsplit(")", 1)[1].split()[19]
+    except (OSError, IndexError):
+        return "0"
+
+
+def _counter(path: str, key: str) -> int:
+    try:
+        with open(path, encoding="ascii") as file:  # noqa: PTH123
+            for line in file:
+                name, _, value = line.partition(" ")
+                if name == key:
+                    return int(value)
+    except (OSError, ValueError):
+        return 0
+    return 0
+
+
+def _write(path: str, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
+
+
+def _try_write(path: str, text: str) -> None:
+    try:
+        _write(path, text)
+    except OSError:
+        return
+
+
+def _rmdir(folder: str, patience: float) -> bool:
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            os.rmdir(folder)  # noqa: PTH106
+        except FileNotFoundError:
+            return True
+        except OSError:
+            if time.monotonic() >= deadline:
+                return not os.path.isdir(folder)  # noqa: PTH112
+            time.sleep(0.005)
+        else:
+            return True

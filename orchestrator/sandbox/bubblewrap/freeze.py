@@ -1,0 +1,346 @@
+"""Freezing what a dead sandbox left: an entry list, then a tar of what differs from the pristine folder.
+
+Standard library only; part of the keeper. Nothing in the tree is trusted: names are bytes, links are recorded and never followed, only
+regular files are opened, sizes and counts are capped. Equal trees give equal bytes.
+
+Both blobs are made by walking in the order of the raw path bytes, so a million files need no sorting of the whole and little memory: a folder
+``a`` is listed at ``a`` and entered at ``a/``, which is exactly where its content belongs among names such as ``a-b``.
+"""
+
+from __future__ import annotations
+
+import binascii
+import marshal
+import os
+import stat
+
+from orchestrator.sandbox.bubblewrap.lay import Pristine
+from orchestrator.sandbox.bubblewrap.linux import open_beneath
+from orchestrator.sandbox.bubblewrap.pax import END, header, padding
+from orchestrator.sandbox.bubblewrap.small import json_text, new_sha256
+from orchestrator.spec.globs import covers_folder, matches_any
+
+TYPE_CHECKING = False  # importing ``typing`` would cost the keeper a tenth of its start
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FINAL_BYTES = 64 << 10
+PATH_BYTES = 4095
+"""Longest path below an area that Linux opens in one call; what lies deeper is recorded as ``name_too_long`` and not kept."""
+FINDINGS = 200
+"""Findings kept; the rest is counted."""
+_CHUNK = 1 << 20
+_KINDS = {
+    stat.S_IFREG: "file",
+    stat.S_IFDIR: "dir",
+    stat.S_IFLNK: "symlink",
+    stat.S_IFIFO: "fifo",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFCHR: "char_device",
+    stat.S_IFBLK: "block_device",
+}
+
+
+class Freezer:
+    """Freezes the areas ``output`` and ``workspace``. Use ``entries`` to its end, then ``changes``."""
+
+    def __init__(self, areas: dict[str, int], pristine: Pristine, exclude: list[str], limit: int) -> None:
+        """Take open folders by area name, the workspace's pristine content, patterns to leave out, and the most bytes to read.
+
+        ``limit`` holds for one file and, twice over, for all files together: a disk of that size holds no more unless files are sparse or
+        hard links.
+        """
+        self.findings: list[tuple[str, str]] = []
+        self.findings_cut = 0
+        self._areas = sorted(areas.items())
+        self._pristine = pristine.entries
+        self._exclude = exclude
+        self._limit = limit
+        self._left = 2 * limit
+        self._kept = bytearray()
+
+    def entries(self) -> Iterator[bytes]:
+        """Yield ``entries.jsonl`` in pieces: the canonical JSON of ``records.state.Entry``, one a line, sorted by raw path bytes."""
+        self.findings.clear()  # a lost connection makes the sink ask for everything again
+        self.findings_cut = 0
+        self._left = 2 * self._limit
+        self._kept.clear()
+        for area, root in self._areas:
+            expected = sorted(self._pristine) if area == "workspace" else []
+            at = 0
+            lines: list[str] = []
+            for path, info in self._walk(root, area):
+                while at < len(expected) and expected[at] < path:
+                    lines.extend(self._removed(area, expected[at]))
+                    at += 1
+                before = None
+                if at < len(expected) and expected[at] == path:
+                    before = self._pristine[path]
+                    at += 1
+                lines.append(self._entry(area, root, path, info, before))
+                if len(lines) >= 1000:
+                    yield "".join(lines).encode("utf-8", "surrogatepass")
+                    lines.clear()
+            for path in expected[at:]:
+                lines.extend(self._removed(area, path))
+            yield "".join(lines).encode("utf-8", "surrogatepass")
+
+    def changes(self) -> Iterator[bytes]:
+        """Yield the tar of changed and added entries. Raises RuntimeError when ``entries`` has not been read."""
+        roots = dict(self._areas)
+        at = 0
+        while at < len(self._kept):
+            length = int.from_bytes(self._kept[at : at + 4], "little")
+            area, path, kind, mode, size, digest, target = marshal.loads(self._kept[at + 4 : at + 4 + length])  # noqa: S302 - our own bytes
+            at += 4 + length
+            yield header(area.encode() + b"/" + path, kind, mode, size, target)
+            if kind == "file":
+                yield from self._content(roots[area], area, path, size, digest)
+        yield END
+
+    def note(self, kind: str, detail: str) -> None:
+        """Record a finding, or only count it when there are too many."""
+        if len(self.findings) < FINDINGS:
+            self.findings.append((kind, detail))
+        else:
+            self.findings_cut += 1
+
+    def _walk(self, root: int, area: str) -> Iterator[tuple[bytes, os.stat_result]]:
+        """Yield path and status of everything below ``root``, in the order of the raw path bytes."""
+        stack = [self._list(root, area, b"")]
+        while stack:
+            if not stack[-1]:
+                stack.pop()
+                continue
+            item = stack[-1].pop()
+            if item.endswith(b"/"):
+                stack.append(self._list(root, area, item[:-1]))
+                continue
+            info = self._status(root, item)
+            if info is None:
+                self.note("vanished", f"{area}/{readable(item)}")
+                continue
+            yield item, info
+
+    def _list(self, root: int, area: str, folder: bytes) -> list[bytes]:
+        """Return the paths in a folder, last first; a sub-folder is there twice: as itself and, with a slash, for its content."""
+        try:
+            descriptor = open_beneath(root, folder or b".", os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            self.note("unreadable", f"{area}/{readable(folder)}: {error.strerror}")
+            return []
+        try:
+            found: list[bytes] = []
+            with os.scandir(descriptor) as items:
+                for item in items:
+                    self._add(
+                        found, area, os.path.join(folder, os.fsencode(item.name)), item.is_dir(follow_symlinks=False)
+                    )
+        finally:
+            os.close(descriptor)
+        found.sort(reverse=True)
+        return found
+
+    def _add(self, found: list[bytes], area: str, path: bytes, is_folder: bool) -> None:
+        text = os.fsdecode(path) if self._exclude and area == "workspace" else ""
+        if text and matches_any(self._exclude, text):
+            return
+        found.append(path)
+        if not is_folder or (text and any(covers_folder(pattern, text) for pattern in self._exclude)):
+            return
+        if len(path) < PATH_BYTES:
+            found.append(path + b"/")
+
+    def _status(self, root: int, path: bytes) -> os.stat_result | None:
+        try:
+            if len(path) <= PATH_BYTES:
+                return os.stat(path, dir_fd=root, follow_symlinks=False)
+            parent = open_beneath(root, os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)  # noqa: PTH120 - bytes
+            try:
+                return os.stat(os.path.basename(path), dir_fd=parent, follow_symlinks=False)  # noqa: PTH119 - bytes
+            finally:
+                os.close(parent)
+        except OSError:
+            return None
+
+    def _entry(
+        self,
+        area: str,
+        root: int,
+        path: bytes,
+        info: os.stat_result,
+        before: tuple[str, bool, int, str | None, bytes | None] | None,
+    ) -> str:
+        kind = _KINDS.get(stat.S_IFMT(info.st_mode), "file")
+        mode = stat.S_IMODE(info.st_mode)
+        size = info.st_size if kind == "file" else 0
+        finding: str | None = None
+        digest: str | None = None
+        target: bytes | None = None
+        if len(path) > PATH_BYTES or (kind == "dir" and len(path) == PATH_BYTES):
+            finding = "name_too_long"
+        elif kind == "file":
+            digest, finding = self._digest(root, path, size)
+            if mode & 0o6000:
+                finding = finding or ("setuid" if mode & 0o4000 else "setgid")
+            if info.st_nlink > 1:
+                self.note("hard_link", f"{area}/{readable(path)}: {info.st_nlink} names")
+        elif kind == "symlink":
+            target = os.readlink(path, dir_fd=root)
+            if leads_outside(area, path, target):
+                self.note("link_outside", f"{area}/{readable(path)} -> {readable(target)}")
+        elif kind != "dir":
+            finding = "special_file"
+        if finding is not None:
+            self.note(finding, f"{area}/{readable(path)}" + (f": {size} bytes" if kind == "file" else f": {kind}"))
+        now = (kind, bool(mode & 0o100) and kind == "file", size, digest, target)
+        origin = "added" if before is None else "pristine" if before == now else "changed"
+        if origin != "pristine" and (digest is not None or kind == "symlink" or (kind == "dir" and finding is None)):
+            self._keep(area, path, kind, mode, size, digest, target)
+        return line(
+            f"{area}/".encode() + path,
+            kind,
+            origin,
+            mode,
+            size,
+            info.st_nlink if kind == "file" else 1,
+            digest,
+            target,
+            finding,
+        )
+
+    def _keep(
+        self, area: str, path: bytes, kind: str, mode: int, size: int, digest: str | None, target: bytes | None
+    ) -> None:
+        packed = marshal.dumps((area, path, kind, mode, size, digest or "", target or b""))
+        self._kept += len(packed).to_bytes(4, "little") + packed
+
+    def _removed(self, area: str, path: bytes) -> list[str]:
+        text = os.fsdecode(path)
+        if self._exclude and any(matches_any(self._exclude, name) for name in _with_parents(text)):
+            return []
+        kind, executable, size, digest, target = self._pristine[path]
+        mode = 0o777 if kind == "symlink" else 0o755 if executable or kind == "dir" else 0o644
+        return [line(f"{area}/".encode() + path, kind, "removed", mode, size, 1, digest, target, None)]
+
+    def _digest(self, root: int, path: bytes, size: int) -> tuple[str | None, str | None]:
+        """Return digest and finding of a regular file."""
+        if size > self._limit or size > self._left:
+            return None, "too_large"
+        self._left -= size
+        try:
+            descriptor = self._open(root, path)
+        except OSError:
+            return None, "unreadable"
+        try:
+            sha = new_sha256()
+            left = size
+            while left and (chunk := os.read(descriptor, min(_CHUNK, left))):
+                sha.update(chunk)
+                left -= len(chunk)
+            grew = os.fstat(descriptor).st_size != size
+        except OSError:
+            return None, "unreadable"
+        finally:
+            os.close(descriptor)
+        # Only the bytes that the size promised are kept; a file that shrank meanwhile has no digest of that size.
+        return (None if left else sha.hexdigest()), ("changed_while_frozen" if grew or left else None)
+
+    def _open(self, root: int, path: bytes) -> int:
+        descriptor = open_beneath(root, path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise OSError(0, "no regular file any more")
+        return descriptor
+
+    def _content(self, root: int, area: str, path: bytes, size: int, digest: str) -> Iterator[bytes]:
+        sha = new_sha256()
+        left = size
+        try:
+            descriptor = self._open(root, path)
+        except OSError:
+            descriptor = -1
+        try:
+            while descriptor >= 0 and left and (chunk := os.read(descriptor, min(_CHUNK, left))):
+                sha.update(chunk)
+                left -= len(chunk)
+                yield chunk
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
+        if left or sha.hexdigest() != digest:
+            self.note("changed_while_frozen", f"{area}/{readable(path)}: its bytes differ from its entry")
+        while left:
+            filler = bytes(min(_CHUNK, left))
+            left -= len(filler)
+            yield filler
+        yield padding(size)
+
+
+def line(
+    path: bytes,
+    kind: str,
+    origin: str,
+    mode: int,
+    size: int,
+    nlink: int,
+    digest: str | None,
+    target: bytes | None,
+    finding: str | None,
+) -> str:
+    """Return one line of ``entries.jsonl``: keys sorted, no spaces, every field there."""
+    try:
+        name, raw = json_text(path.decode()), "null"
+    except UnicodeDecodeError:
+        name, raw = "null", json_text(binascii.b2a_base64(path, newline=False).decode())
+    link = "null" if target is None else json_text(target.decode("utf-8", "backslashreplace"))
+    return (
+        f'{{"finding":{_text(finding)},"mode":{mode},"nlink":{nlink},"origin":"{origin}","path":{name},"path_b64":{raw},'
+        f'"sha256":{_text(digest)},"size":{size},"target":{link},"type":"{kind}"}}\n'
+    )
+
+
+def read_final(output: int) -> bytes | None:
+    """Return the bytes of ``final.json`` in the folder ``output``: a regular file of at most 64 KiB, else None. Nothing is parsed."""
+    try:
+        descriptor = open_beneath(output, b"final.json", os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError:
+        return None
+    try:
+        info = os.fstat(descriptor)
+        if not stat.S_ISREG(info.st_mode) or info.st_size > FINAL_BYTES:
+            return None
+        data = os.read(descriptor, FINAL_BYTES + 1)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return data if len(data) <= FINAL_BYTES else None
+
+
+def leads_outside(area: str, path: bytes, target: bytes) -> bool:
+    """Return whether a link's text leads out of its area. Absolute links into ``/workspace`` or ``/output`` stay inside."""
+    if target.startswith(b"/"):
+        return not (target + b"/").startswith((b"/workspace/", b"/output/"))
+    depth = path.count(b"/")
+    for part in target.split(b"/"):
+        depth += -1 if part == b".." else 0 if part in (b"", b".") else 1
+        if depth < 0:
+            return True
+    return area not in {"workspace", "output"}
+
+
+def readable(path: bytes) -> str:
+    """Return a path for people, on one line: bytes that are no text and control characters are escaped, and it is cut at 300 characters."""
+    text = path.decode("utf-8", "backslashreplace")
+    text = "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text[:600])
+    return text if len(text) <= 300 else text[:150] + "…" + text[-149:]
+
+
+def _with_parents(path: str) -> list[str]:
+    parts = path.split("/")
+    return ["/".join(parts[: count + 1]) for count in range(len(parts))]
+
+
+def _text(value: str | None) -> str:
+    return "null" if value is None else f'"{value}"'

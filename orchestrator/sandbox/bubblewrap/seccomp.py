@@ -1,0 +1,169 @@
+"""The system call filter, assembled as classic BPF. Pure.
+
+Refused with an error, so that programs can cope: sockets other than INET, INET6 and UNIX, keyrings, bpf, io_uring, performance counters,
+userfaultfd, mounting, entering or making namespaces, kernel modules, rebooting, clocks. Calls of another ABI (32-bit, x32) kill the process,
+since every number means something else there. ``ptrace`` stays: a tracee must be in the sandbox and of the same user, and debuggers and
+sanitizers need it.
+
+Source of the numbers: the kernel's ``arch/x86/entry/syscalls/syscall_64.tbl`` and ``include/uapi/asm-generic/unistd.h``.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+_LOAD, _JUMP_EQ, _JUMP_GE, _JUMP_SET, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_NUMBER, _ARCH, _ARG0 = 0, 4, 16  # offsets in struct seccomp_data
+_KILL, _ERRNO, _ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
+_EPERM, _ENOSYS, _EAFNOSUPPORT = 1, 38, 97
+_FAMILIES = (1, 2, 10)  # AF_UNIX, AF_INET, AF_INET6
+_NAMESPACES = 0x7E020080  # every CLONE_NEW… flag: time, mount, cgroup, uts, ipc, user, pid, net
+_X32 = 0x40000000
+
+
+@dataclass(frozen=True)
+class _Machine:
+    audit: int
+    socket: int
+    socketpair: int
+    clone: int
+    refused: dict[str, int]
+
+
+_COMMON_NEW = {
+    "io_uring_setup": 425,
+    "io_uring_enter": 426,
+    "io_uring_register": 427,
+    "open_tree": 428,
+    "move_mount": 429,
+    "fsopen": 430,
+    "fsconfig": 431,
+    "fsmount": 432,
+    "fspick": 433,
+    "mount_setattr": 442,
+    "open_tree_attr": 467,
+}
+_CLONE3 = 435
+_MACHINES = {
+    "x86_64": _Machine(
+        audit=0xC000003E,
+        socket=41,
+        socketpair=53,
+        clone=56,
+        refused=_COMMON_NEW
+        | {
+            "add_key": 248,
+            "request_key": 249,
+            "keyctl": 250,
+            "bpf": 321,
+            "perf_event_open": 298,
+            "userfaultfd": 323,
+            "mount": 165,
+            "umount2": 166,
+            "pivot_root": 155,
+            "unshare": 272,
+            "setns": 308,
+            "init_module": 175,
+            "finit_module": 313,
+            "delete_module": 176,
+            "kexec_load": 246,
+            "kexec_file_load": 320,
+            "reboot": 169,
+            "swapon": 167,
+            "swapoff": 168,
+            "acct": 163,
+            "quotactl": 179,
+            "quotactl_fd": 443,
+            "open_by_handle_at": 304,
+            "settimeofday": 164,
+            "clock_settime": 227,
+            "iopl": 172,
+            "ioperm": 173,
+            "syslog": 103,
+        },
+    ),
+    "aarch64": _Machine(
+        audit=0xC00000B7,
+        socket=198,
+        socketpair=199,
+        clone=220,
+        refused=_COMMON_NEW
+        | {
+            "add_key": 217,
+            "request_key": 218,
+            "keyctl": 219,
+            "bpf": 280,
+            "perf_event_open": 241,
+            "userfaultfd": 282,
+            "mount": 40,
+            "umount2": 39,
+            "pivot_root": 41,
+            "unshare": 97,
+            "setns": 268,
+            "init_module": 105,
+            "finit_module": 273,
+            "delete_module": 106,
+            "kexec_load": 104,
+            "kexec_file_load": 294,
+            "reboot": 142,
+            "swapon": 224,
+            "swapoff": 225,
+            "acct": 89,
+            "quotactl": 60,
+            "quotactl_fd": 443,
+            "open_by_handle_at": 265,
+            "settimeofday": 170,
+            "clock_settime": 112,
+            "syslog": 116,
+        },
+    ),
+}
+
+
+def machines() -> tuple[str, ...]:
+    """Return the machines that there is a filter for, as ``platform.machine()`` names them."""
+    return tuple(_MACHINES)
+
+
+def program(machine: str) -> bytes:
+    """Return the filter for a machine as bytes of ``struct sock_filter``. Raises KeyError for an unknown machine."""
+    table = _MACHINES[machine]
+    code = _architecture(table.audit, x32=machine == "x86_64")
+    for number in sorted(table.refused.values()):
+        code += [_line(_JUMP_EQ, number, 0, 1), _line(_RETURN, _ERRNO | _EPERM)]
+    # The flags of clone3 are in memory that a filter cannot read; C libraries fall back to clone when it is not there.
+    code += [_line(_JUMP_EQ, _CLONE3, 0, 1), _line(_RETURN, _ERRNO | _ENOSYS)]
+    code += _clone(table.clone)
+    for number in (table.socket, table.socketpair):
+        code += _families(number)
+    return b"".join([*code, _line(_RETURN, _ALLOW)])
+
+
+def _architecture(audit: int, *, x32: bool) -> list[bytes]:
+    code = [_line(_LOAD, _ARCH), _line(_JUMP_EQ, audit, 1, 0), _line(_RETURN, _KILL), _line(_LOAD, _NUMBER)]
+    if x32:
+        code += [_line(_JUMP_GE, _X32, 0, 1), _line(_RETURN, _KILL)]
+    return code
+
+
+def _clone(number: int) -> list[bytes]:
+    return [
+        _line(_JUMP_EQ, number, 0, 4),
+        _line(_LOAD, _ARG0),
+        _line(_JUMP_SET, _NAMESPACES, 0, 1),
+        _line(_RETURN, _ERRNO | _EPERM),
+        _line(_LOAD, _NUMBER),
+    ]
+
+
+def _families(number: int) -> list[bytes]:
+    count = len(_FAMILIES)
+    code = [_line(_JUMP_EQ, number, 0, count + 3), _line(_LOAD, _ARG0)]
+    for place, family in enumerate(_FAMILIES):
+        code.append(_line(_JUMP_EQ, family, count - place, 0))
+    return [*code, _line(_RETURN, _ERRNO | _EAFNOSUPPORT), _line(_LOAD, _NUMBER)]
+
+
+def _line(code: int, value: int, true: int = 0, false: int = 0) -> bytes:
+    return struct.pack("=HBBI", code, true, false, value)

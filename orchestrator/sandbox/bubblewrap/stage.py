@@ -1,0 +1,256 @@
+"""The stage: the keeper's own mount namespace with the sized file systems, laid inputs and everything the sandbox may see.
+
+Standard library only; part of the keeper. As root the keeper takes a private mount namespace and an unprivileged uid for the sandbox; as
+anybody else it takes a user namespace first. Everything that is bound goes through the stage folder, so that a folder below a 0700 parent can
+be shown without showing the parent.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+
+from orchestrator.sandbox.bubblewrap import linux
+from orchestrator.sandbox.bubblewrap.lay import LayError, Pristine, lay, read_pristine
+
+TYPE_CHECKING = False  # importing ``typing`` would cost the keeper a tenth of its start
+if TYPE_CHECKING:
+    from typing import Any
+
+OUTPUT_BYTES = 16 << 20
+"""Size of ``/output``."""
+_MOUNT_POINTS = ("/mnt", "/media", "/srv", "/opt", "/var/empty", "/var/tmp", "/tmp", "/run")  # noqa: S108 - covered, not written to
+_SLOT_FOLDER = "/run/orchestrate-slots"
+_FIRST_SLOT = 1_879_050_000  # above the range that container managers hand out, below the sign bit
+_SLOTS = 4096
+
+
+class StageError(Exception):
+    """The sandbox could not be prepared. ``cause`` is the short word under which equal failures are counted."""
+
+    def __init__(self, message: str, cause: str = "sandbox_setup") -> None:
+        super().__init__(message)
+        self.cause = cause
+
+
+class Stage:
+    """What the sandbox is made from, once ``make`` has returned. Paths are those of the keeper's namespace."""
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        self._spec = spec
+        self._noted: Pristine | None = None
+        self._early: list[str] = []
+        self._late: list[str] = []
+        self._count = 0
+        self._slot = -1
+        self._owner: tuple[int, int] | None = None
+        self.user: int | None = None
+        """The uid and gid to take before bwrap starts; None: our own, in a user namespace."""
+        self.folder = ""
+        """The mount point."""
+        self.bwrap = ""
+        """bwrap, where the sandbox's user can execute it."""
+        self.writable: list[str] = []
+        """Mount points of the sized file systems."""
+
+    def make(self) -> None:
+        """Prepare everything. Raises StageError and OSError."""
+        if os.geteuid() == 0:
+            self.user = self._take_slot()
+            self._owner = (self.user, self.user)
+            linux.unshare(linux.CLONE_NEWNS)
+        else:
+            _own_user_namespace()
+        linux.mount("none", "/", "", linux.MS_REC | linux.MS_PRIVATE)
+        self.folder = self._mount_point()
+        self._file_systems()
+        self._program()
+        for source, target in self._spec["binds"]:
+            self._early += ["--ro-bind", self._bind(source), target]
+        self._etc()
+        for item in self._spec["inputs"]:
+            try:
+                self._input(item["source"], item["target"], item["writable"])
+            except LayError as error:
+                raise StageError(str(error)) from error
+
+    def arguments(self) -> list[str]:
+        """Return bwrap's arguments, the program not included."""
+        spec = self._spec
+        result = [*spec["flags"], *self._early]
+        for target, name in spec["links"]:
+            result += ["--symlink", target, name]
+        # Without the last bind a root-started sandbox could open hundreds of kernel settings for writing.
+        result += ["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"]
+        result += ["--dev", "/dev", "--bind", f"{self.folder}/disk/shm", "/dev/shm", "--remount-ro", "/dev"]  # noqa: S108 - the sandbox's own
+        for part, target in self._areas():
+            result += ["--bind", f"{self.folder}/{part}", target]
+        return [*result, *self._late, "--remount-ro", "/", "--chdir", spec["workdir"]]
+
+    def open_areas(self) -> dict[str, int]:
+        """Return open folders of what is frozen: ``workspace`` and ``output``. Raises OSError."""
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        return {
+            "workspace": os.open(f"{self.folder}/disk/workspace", flags),
+            "output": os.open(f"{self.folder}/output", flags),
+        }
+
+    def pristine(self) -> Pristine:
+        """Return what the workspace is compared with. Raises OSError."""
+        if self._noted is not None:
+            return self._noted
+        folder = self._spec["pristine"]
+        return Pristine() if folder is None else read_pristine(os.fsencode(folder))
+
+    def _areas(self) -> list[tuple[str, str]]:
+        return [
+            ("disk/tmp", "/tmp"),  # noqa: S108 - the sandbox's own
+            ("disk/home", self._spec["home"]),
+            ("disk/workspace", self._spec["workdir"]),
+            ("output", "/output"),
+        ]
+
+    def _take_slot(self) -> int:
+        """Lock a uid that no other live sandbox of this machine has. The lock goes with the keeper."""
+        os.makedirs(_SLOT_FOLDER, mode=0o700, exist_ok=True)  # noqa: PTH103 - pathlib would double the keeper's start-up time
+        info = os.lstat(_SLOT_FOLDER)
+        if info.st_uid != 0 or not stat.S_ISDIR(info.st_mode) or info.st_mode & 0o022:
+            msg = f"{_SLOT_FOLDER} must be a folder that only root can write; remove it"
+            raise StageError(msg)
+        first = os.getpid() % _SLOTS
+        for step in range(_SLOTS):
+            slot = (first + step) % _SLOTS
+            descriptor = os.open(f"{_SLOT_FOLDER}/{slot}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os.close(descriptor)
+                continue
+            self._slot = descriptor
+            return _FIRST_SLOT + slot
+        msg = f"all {_SLOTS} user ids for sandboxes of this machine are in use; run fewer trials at one time"
+        raise StageError(msg, "sandbox_slots")
+
+    def _mount_point(self) -> str:
+        spec = self._spec
+        needed = [spec["bwrap"], spec["pristine"], (spec["door"] or {}).get("socket")]
+        needed += [(spec["sink"] or {}).get("socket"), (spec["sink"] or {}).get("folder")]
+        needed += [source for source, _ in spec["binds"]] + [item["source"] for item in spec["inputs"]]
+        paths = [os.path.realpath(path) for path in needed if path]
+        for point in _MOUNT_POINTS:
+            try:
+                info = os.lstat(point)
+            except OSError:
+                continue
+            if (
+                stat.S_ISDIR(info.st_mode)
+                and info.st_mode & 1
+                and not any(f"{path}/".startswith(f"{point}/") for path in paths)
+            ):
+                return point
+        msg = f"none of {', '.join(_MOUNT_POINTS)} is free to be mounted over for a moment; keep run folders out of one of them"
+        raise StageError(msg)
+
+    def _file_systems(self) -> None:
+        disk = self._spec["limits"]["disk"]
+        flags = linux.MS_NOSUID | linux.MS_NODEV
+        linux.mount("stage", self.folder, "tmpfs", flags, "size=16m,mode=0755")
+        for part, size, inodes in (("disk", disk, max(65536, disk // 4096)), ("output", OUTPUT_BYTES, 65536)):
+            place = f"{self.folder}/{part}"
+            os.mkdir(place)  # noqa: PTH102
+            linux.mount(part, place, "tmpfs", flags, f"size={size},nr_inodes={inodes},mode=0755")
+            self.writable.append(place)
+        self._own(f"{self.folder}/output", 0o755)
+        for part, mode in (("workspace", 0o755), ("home", 0o755), ("tmp", 0o1777), ("shm", 0o1777)):
+            os.mkdir(f"{self.folder}/disk/{part}")  # noqa: PTH102
+            self._own(f"{self.folder}/disk/{part}", mode)
+
+    def _own(self, path: str, mode: int) -> None:
+        os.chmod(path, mode)  # noqa: PTH101
+        if self._owner is not None:
+            os.chown(path, *self._owner)
+
+    def _bind(self, source: str) -> str:
+        """Bind a file or folder of the machine onto the stage and return its place there."""
+        place = f"{self.folder}/{self._count}"
+        self._count += 1
+        try:
+            if stat.S_ISDIR(os.stat(source).st_mode):  # noqa: PTH116
+                os.mkdir(place)  # noqa: PTH102
+            else:
+                os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
+            linux.mount(source, place, "", linux.MS_BIND | linux.MS_REC)
+        except OSError as error:
+            msg = f"{source} cannot be shown to a sandbox: {error.strerror}"
+            raise StageError(msg) from error
+        return place
+
+    def _program(self) -> None:
+        """Bind bwrap's folder and its libraries so that the program finds them by its own position."""
+        folder = os.path.dirname(self._spec["bwrap"])  # noqa: PTH120
+        package = os.path.dirname(folder)  # noqa: PTH120
+        libraries = f"{package}.libs"
+        top = f"{self.folder}/bwrap"
+        place = f"{top}/{os.path.basename(package)}/{os.path.basename(folder)}"  # noqa: PTH119
+        os.makedirs(place)  # noqa: PTH103
+        linux.mount(folder, place, "", linux.MS_BIND | linux.MS_REC)
+        if os.path.isdir(libraries):  # noqa: PTH112
+            os.mkdir(f"{top}/{os.path.basename(libraries)}")  # noqa: PTH102, PTH119
+            linux.mount(libraries, f"{top}/{os.path.basename(libraries)}", "", linux.MS_BIND | linux.MS_REC)  # noqa: PTH119
+        self.bwrap = f"{place}/{os.path.basename(self._spec['bwrap'])}"  # noqa: PTH119
+
+    def _etc(self) -> None:
+        os.mkdir(f"{self.folder}/etc")  # noqa: PTH102
+        for name, text in self._spec["etc"].items():
+            place = f"{self.folder}/etc/{name}"
+            descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            os.write(descriptor, text.encode())
+            os.fchmod(descriptor, 0o644)
+            os.close(descriptor)
+            self._early += ["--ro-bind", place, f"/etc/{name}"]
+
+    def _input(self, source: str, target: str, writable: bool) -> None:
+        if not writable:
+            self._late += ["--ro-bind", self._bind(source), target]
+            return
+        place = self._place(target)
+        note = self._spec["sink"] is not None and target == self._spec["workdir"] and source == self._spec["pristine"]
+        noted = Pristine() if note and self._noted is None else None
+        lay(os.fsencode(source), os.fsencode(place), self._owner, noted)
+        self._noted = self._noted or noted
+
+    def _place(self, target: str) -> str:
+        """Return where a writable target lies on the sized file systems; its parents are made."""
+        for part, area in self._areas():
+            if f"{target}/".startswith(f"{area}/"):
+                place = f"{self.folder}/{part}"
+                names = target[len(area) :].strip("/").split("/")
+                for name in names[:-1]:
+                    place += f"/{name}"
+                    if not os.path.isdir(place):  # noqa: PTH112
+                        os.mkdir(place)  # noqa: PTH102
+                        self._own(place, 0o755)
+                return f"{place}/{names[-1]}".rstrip("/")
+        place = f"{self.folder}/disk/extra{self._count}"
+        self._count += 1
+        self._late += ["--bind", place, target]
+        return place
+
+
+def _own_user_namespace() -> None:
+    uid, gid = os.geteuid(), os.getegid()
+    try:
+        linux.unshare(linux.CLONE_NEWUSER | linux.CLONE_NEWNS)
+    except OSError as error:
+        msg = f"this user may not make a user namespace: {error.strerror} ({error.errno})"
+        raise StageError(msg, "sandbox_denied") from error
+    for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
+        descriptor = os.open(f"/proc/self/{name}", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, text.encode())
+        except OSError as error:
+            msg = f"this user may not set up a user namespace: {error.strerror} ({error.errno})"
+            raise StageError(msg, "sandbox_denied") from error
+        finally:
+            os.close(descriptor)
