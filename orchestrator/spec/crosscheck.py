@@ -57,6 +57,23 @@ class TaskFolder:
                 if isinstance(entry, dict) and not inner:
                     yield (group, index), entry
 
+    def ids(self) -> list[str]:
+        """Return the ids of everything that decides a trial: checks, groups of them, invariants, trace checks."""
+        found: list[str] = []
+        groups: dict[FieldPath, list[str]] = {}
+        for path, entry in self.entries():
+            name = own_id(path, entry)
+            if name is not None and path[0] in {"checks", "invariants", "trace"}:
+                found.append(name)
+                groups.setdefault(path[:2], []).append(name)
+        return found + ["|".join(names) for names in groups.values() if len(names) > 1]
+
+
+def own_id(path: FieldPath, entry: dict[str, Any]) -> str | None:
+    """Return the id of a check or invariant; an invariant without one is called like its type."""
+    name = entry.get("id", entry.get("type") if path[0] == "invariants" else None)
+    return name if isinstance(name, str) else None
+
 
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
@@ -108,8 +125,8 @@ def _unknown_entries(task: TaskFolder) -> Iterator[Problem]:
 def _ids(task: TaskFolder) -> Iterator[Problem]:
     seen: dict[str, int] = {}
     for path, entry in task.entries():
-        name = entry.get("id", entry.get("type") if path[0] == "invariants" else None)
-        if not isinstance(name, str) or path[0] == "measures":
+        name = own_id(path, entry)
+        if name is None or path[0] == "measures":
             continue
         if name in seen:
             hint = "" if "id" in entry else "; give this one an id"

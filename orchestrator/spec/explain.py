@@ -68,8 +68,7 @@ def validate(
         return model.model_validate_json(json.dumps(document.data, allow_nan=False)), []
     except ValidationError as error:
         explain = _Explainer(model, document, kinds or {})
-        found = [problem for each in error.errors(include_url=False) if (problem := explain.problem(each))]
-        return None, found
+        return None, explain.problems(error.errors(include_url=False))
 
 
 def kind_of(value: Any) -> str:
@@ -97,7 +96,17 @@ class _Explainer:
         self.document = document
         self.kinds = kinds
 
-    def problem(self, error: Any) -> Problem | None:
+    def problems(self, errors: list[Any]) -> list[Problem]:
+        """Return the problems in words. A field that is missing because its key is misspelt is told once."""
+        unknown = [each["loc"] for each in errors if each["type"] == "extra_forbidden"]
+        return [
+            problem
+            for each in errors
+            if not (each["type"] == "missing" and any(_misspelt(loc, each["loc"]) for loc in unknown))
+            and (problem := self._problem(each))
+        ]
+
+    def _problem(self, error: Any) -> Problem | None:
         """Return the problem, or None for an error that only follows from others."""
         path = self._path(error["loc"])
         kind: str = error["type"]
@@ -162,8 +171,12 @@ class _Explainer:
             return _wrong_type(_TYPES[kind], value, self.document.values.get(path))
         if kind in _BOUNDS:
             words, key = _BOUNDS[kind]
-            return f"must be {words} {context[key]}, is {value}"
+            return f"must be {words} {context[key]:g}, is {value}"
         return _other(kind, context, str(error["msg"]))
+
+
+def _misspelt(unknown: tuple[str | int, ...], missing: tuple[str | int, ...]) -> bool:
+    return unknown[:-1] == missing[:-1] and bool(nearest(str(unknown[-1]), [str(missing[-1])]))
 
 
 def _other(kind: str, context: Mapping[str, Any], fallback: str) -> str:

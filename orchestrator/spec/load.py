@@ -16,7 +16,7 @@ from orchestrator.spec.merge import merged
 from orchestrator.spec.solutions import wrong_solutions
 from orchestrator.spec.submission import Submission
 from orchestrator.spec.suite import Suite
-from orchestrator.spec.task import Task, flat_checks
+from orchestrator.spec.task import Task
 from orchestrator.spec.yaml import Document
 
 __all__ = [
@@ -118,10 +118,10 @@ def _task(folder: Path, suite: Document | None, problems: list[Problem]) -> Load
     shown = display(folder)
     document = own if suite is None or not isinstance(own.data, dict) else merged(suite, ("defaults",), own)
     task, mistakes = validate(Task, document, _KINDS)
-    found = crosscheck(TaskFolder(document, folder, shown)) if isinstance(document.data, dict) else []
-    found += _without_echoes(mistakes, document)
-    ids = None if task is None else _all_ids(task)
-    wrong = wrong_solutions(folder, shown, ids, found)
+    around = TaskFolder(document, folder, shown)
+    found = crosscheck(around) if isinstance(document.data, dict) else []
+    found += _without_echoes(mistakes)
+    wrong = wrong_solutions(folder, shown, around.ids(), found)
     if found or task is None:
         problems += found
         return None
@@ -138,7 +138,7 @@ def _task(folder: Path, suite: Document | None, problems: list[Problem]) -> Load
     return LoadedTask(task, folder, digest(content), bundles, wrong)
 
 
-def _without_echoes(mistakes: list[Problem], document: Document) -> list[Problem]:
+def _without_echoes(mistakes: list[Problem]) -> list[Problem]:
     """Leave out what the checks between fields say better: reserved words and ids given twice."""
     kept = {".".join(str(part) for part in path) for path in reserved_paths()}
     return [
@@ -147,12 +147,6 @@ def _without_echoes(mistakes: list[Problem], document: Document) -> list[Problem
         if not (each.field in kept and each.message.startswith("unknown key"))
         and not (not each.field and each.message.startswith("check ids must be unique"))
     ]
-
-
-def _all_ids(task: Task) -> list[str]:
-    groups = [check.id for check in task.checks if check.type == "any_of"]
-    singles = [check.id for check in flat_checks(task.checks)]
-    return [*singles, *groups, *(each.id for each in task.invariants), *(each.id for each in task.trace)]
 
 
 def load_submission(path: Path) -> Submission:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from orchestrator.spec.yaml import Document, Path, Place
@@ -53,7 +54,7 @@ class _Graft:
 
     def _places(self, spot: _Spot, target: Path) -> None:
         document, path = spot
-        if path in document.values:
-            self.values[target] = document.values[path]
-        if path in document.keys:
-            self.keys[target] = document.keys[path]
+        within = path[: len(path) - len(target)]
+        for places, found in ((self.values, document.values.get(path)), (self.keys, document.keys.get(path))):
+            if found is not None:
+                places[target] = replace(found, within=within)

@@ -14,25 +14,25 @@ _HEAD_BYTES = 64 << 10
 
 
 def wrong_solutions(
-    folder: Path, shown: str, check_ids: Iterable[str] | None, problems: list[Problem]
+    folder: Path, shown: str, check_ids: Iterable[str], problems: list[Problem]
 ) -> Mapping[str, tuple[str, ...]]:
     """Return ``wrong/NAME`` to the checks that must fail, in order of name; what is wrong is added to ``problems``.
 
-    ``check_ids`` are the ids of the task's checks; None when they could not be read, and then names are not looked up.
+    ``check_ids`` are the ids of the task's checks and invariants.
     """
     top = folder / "solution"
     if not top.is_dir():
         return {}
     if not (top / "solve.sh").is_file():
         problems.append(Problem(f"{shown}/solution", message="there is no solve.sh, the reference solution"))
-    known = None if check_ids is None else list(check_ids)
+    known = list(check_ids)
     return {
         f"wrong/{each.name.removeprefix('wrong-')}": _fails(each, f"{shown}/solution/{each.name}", known, problems)
         for each in sorted(top.glob("wrong-*"))
     }
 
 
-def _fails(folder: Path, shown: str, known: list[str] | None, problems: list[Problem]) -> tuple[str, ...]:
+def _fails(folder: Path, shown: str, known: list[str], problems: list[Problem]) -> tuple[str, ...]:
     if not _NAME.fullmatch(folder.name.removeprefix("wrong-")):
         problems.append(
             Problem(shown, message="the name after wrong- must be lower case letters, digits, dots, dashes")
@@ -48,9 +48,9 @@ def _fails(folder: Path, shown: str, known: list[str] | None, problems: list[Pro
         message = "the first line (after #!) must say which checks fail: # fails: CHECK_ID, CHECK_ID"
         problems.append(Problem(f"{shown}/solve.sh", number, 1, message=message))
     for name in ids:
-        if known is not None and name not in known:
+        if name not in known:
             column = line.find(name) + 1
-            message = f"there is no check {name!r}{nearest(name, known)}; the task has {', '.join(known) or 'none'}"
+            message = f"there is no check {name!r}{nearest(name, known)}; the task has {', '.join(dict.fromkeys(known)) or 'none'}"
             problems.append(Problem(f"{shown}/solve.sh", number, column, message=message))
     return ids
 

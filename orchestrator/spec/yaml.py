@@ -45,10 +45,12 @@ class Place:
     line: int = 0
     column: int = 0
     text: str | None = None
+    within: Path = ()
+    """Where in its own file the mapping is that it was merged from."""
 
     def problem(self, message: str, path: Path = ()) -> Problem:
         """Return a problem at this place."""
-        return Problem(self.file, self.line, self.column, dotted(path), message)
+        return Problem(self.file, self.line, self.column, dotted(self.within + path), message)
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,9 @@ class _Reader:
         try:
             return next(self._events)
         except MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
+            # What was opened and never closed is found at the end of the file, but mended where it was opened.
+            unclosed = "stream" in (error.problem or "") and error.context_mark is not None
+            mark = error.context_mark if unclosed else error.problem_mark or error.context_mark
             place = self._place(mark) if mark else Place(self.file)
             parts = [part for part in (error.context, error.problem) if part]
             raise SpecError([place.problem("not valid YAML: " + ", ".join(parts))]) from error
