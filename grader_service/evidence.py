@@ -79,10 +79,12 @@ async def _all(store: ObjectStore, names: list[str]) -> list[bytes]:
 
 
 async def fetch_state(store: ObjectStore, state: FrozenState, folder: Path) -> Path:
-    """Copy both blobs into ``folder`` and verify sizes and digests while copying.
+    """Copy both blobs into the new folder ``folder`` and verify sizes and digests while copying.
 
     Raises PermanentError when the bytes are not those that were committed, StoreError.
     """
+    folder.mkdir()  # noqa: ASYNC240 - one entry
+    folder.chmod(0o755)  # noqa: ASYNC240 - the sandbox's own user reads it; the folder around it stays closed
     await asyncio.gather(
         _copy(store, state.entries, folder / "entries.jsonl"), _copy(store, state.changes, folder / "changes.tar")
     )

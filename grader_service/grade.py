@@ -77,7 +77,7 @@ async def _evaluate(grading: Grading, run: str, trial: TrialId, committed: Commi
         with tempfile.TemporaryDirectory(
             dir=grading.folder, prefix=f"{name[:8]}-", ignore_cleanup_errors=True
         ) as scratch:
-            state = await fetch_state(grading.store, outcome.state, Path(scratch)) if outcome.state else None
+            state = await fetch_state(grading.store, outcome.state, Path(scratch) / "state") if outcome.state else None
             task, graders, sandbox = await fetch_task(grading.bundles, committed.planned)
             _refuse(task)
             case = Case(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import socket
 import sys
 import time
@@ -21,6 +22,8 @@ from grader_service.programs import LIB, RUNNER, RUNNER_PACKAGES, packages_of
 from orchestrator.interfaces import Input, SandboxBackend, SandboxLimits, SandboxSpec
 from orchestrator.records.verdict import CheckResult, GradingError
 from orchestrator.spec.checks import CommandCheck
+
+log = logging.getLogger("grader_service")
 
 _EVIDENCE_EXIT = 70
 _SUBJECT_GRACE_SECONDS = 120
@@ -106,6 +109,8 @@ async def _serve(
             if not ended.done():
                 return None
             ending = ended.result()
+            if ending.exit.code != 0:  # 0: the runner closed the line first
+                log.warning("a subject ended early with %s: %r", ending.exit, (await sandbox.freeze()).output[-500:])
             await waiting
             return ending
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,8 @@ from orchestrator.records.verdict import CheckResult, GradingError
 from orchestrator.spec.checks import DiffCheck, FilesCheck, PathsUnchanged, PublicApiUnchanged, SqlCheck
 
 LimitedCheck = FilesCheck | DiffCheck | SqlCheck | PathsUnchanged | PublicApiUnchanged
+
+log = logging.getLogger("grader_service")
 
 _PROGRAM = f"import sys; sys.path.insert(0, {LIB!r}); from grader_service.child.main import main; main()"
 
@@ -47,6 +50,7 @@ async def run_limited(checks: Sequence[LimitedCheck], case: Case, tools: Tools) 
         return [without_state(check.id, check.type) for check in checks]
     ending, frozen = await run_to_end(tools.backend, _spec(checks, case, case.state, tools))
     if frozen.final is None:
+        log.warning("a limited child ended with %s (%s): %r", ending.exit, ending.cause, frozen.output[-500:])
         return [_unread(check, ending) for check in checks]
     answer = _parse(frozen.final)
     if answer.evidence is not None:
