@@ -1,0 +1,125 @@
+"""Turns an agent of the manifest into what a sandbox runs. Pure: nothing is read, nothing is started."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from orchestrator.errors import RefusedError, nearest
+from orchestrator.interfaces import AgentProgram, Registration
+from orchestrator.records.manifest import ManifestAgent, ManifestTask
+from orchestrator.spec.agent import RUNNABLE_AGENTS, Agent
+
+REACT_FOLDER = Path(__file__).parent / "react"
+"""The program of ``react`` and ``scripted``, laid at ``/agent``."""
+
+REACT_TOOLS = ("shell",)
+"""Tools of the loop itself; the task's come from the gateway."""
+
+SCRIPTED_MODELS = {"main": "scripted/main"}
+"""Models of an agent of type ``scripted`` that names none."""
+
+_RESERVED_PARAMS = ("messages", "model", "n", "store", "stream", "tools")
+_LATER_TYPES = {
+    "http": "an agent behind an endpoint",
+    "human": "a person at a terminal",
+}
+
+
+def refusals(agent: Agent) -> list[str]:
+    """Return one sentence for each thing that this version cannot do for the agent, with the way out. Empty: it can run."""
+    found = []
+    if agent.type not in RUNNABLE_AGENTS:
+        what = _LATER_TYPES.get(agent.type, "this type")
+        found.append(f"type {agent.type!r} ({what}) is not run by this version; use one of: {_list(RUNNABLE_AGENTS)}")
+    if agent.placement == "own":
+        found.append("placement 'own' (a container of the agent's image) comes with a later version; use 'sandbox'")
+    if agent.image is not None:
+        found.append("'image' comes with a later version; put the program's files into 'bundle'")
+    if agent.build is not None:
+        found.append("'build' comes with a later version; build the files yourself and name them in 'bundle'")
+    if agent.adapter is not None:
+        found.append(f"adapter {agent.adapter!r} comes with a later version; let the program write /output/final.json")
+    if agent.type in {"react", "scripted"}:
+        found.extend(_react_refusals(agent))
+    return found
+
+
+def models_of(agent: Agent) -> dict[str, str]:
+    """Return alias to ``provider/name`` of all models that the agent may use."""
+    return dict(agent.models or (SCRIPTED_MODELS if agent.type == "scripted" else {}))
+
+
+def render(agent: ManifestAgent, task: ManifestTask, registration: Registration) -> AgentProgram:
+    """Return what the sandbox runs for this trial. Raises RefusedError for what ``refusals`` names."""
+    problems = refusals(agent.agent)
+    if problems:
+        msg = f"agent {agent.name}: " + "; ".join(problems)
+        raise RefusedError(msg)
+    env = _environment(agent.agent, registration)
+    kind = agent.agent.type
+    if kind == "nop":
+        return AgentProgram(command=("true",), env=env)
+    if kind == "oracle":
+        return AgentProgram(command=("sh", "/solution/solve.sh"), env=env, solution=_solution(agent, task))
+    if kind == "command":
+        command = _with_stdin(agent.agent)
+        return AgentProgram(command=command, env=env, bundle=agent.bundle)
+    settings = {"prompt": agent.prompt, "params": agent.agent.params}
+    return AgentProgram(
+        command=("python3", "-I", "-S", "/agent/react.py"),
+        env=env,
+        stdin=json.dumps(settings).encode(),
+        files=REACT_FOLDER,
+        requires=("python3",),
+    )
+
+
+def _react_refusals(agent: Agent) -> list[str]:
+    found = [f"params.{name} is set by the loop itself; remove it" for name in _RESERVED_PARAMS if name in agent.params]
+    found.extend(
+        f"tool {name!r} is not one of the loop's own{nearest(name, REACT_TOOLS)}; there are: {_list(REACT_TOOLS)}"
+        for name in agent.tools
+        if name not in REACT_TOOLS
+    )
+    if agent.bundle is not None:
+        found.append(f"'bundle' is for type 'command'; type {agent.type!r} brings its own program")
+    return found
+
+
+def _environment(agent: Agent, registration: Registration) -> dict[str, str]:
+    address = f"http://127.0.0.1:{registration.door.port}"
+    ours = {"ORCHESTRATE_GATEWAY": address, "ORCHESTRATE_TOKEN": registration.agent_token}
+    models = models_of(agent)
+    if models:
+        ours["OPENAI_BASE_URL"] = f"{address}/v1"
+        ours["OPENAI_API_KEY"] = registration.agent_token
+        ours["ORCHESTRATE_MODEL"] = models.get("main") or next(iter(models.values()))
+        ours |= {f"ORCHESTRATE_MODEL_{_word(alias)}": model for alias, model in models.items()}
+    # An agent file must not be able to point its own program elsewhere, so ours come last.
+    return agent.env | ours
+
+
+def _with_stdin(agent: Agent) -> tuple[str, ...]:
+    """The instruction is a file of the sandbox, so the sandbox's own shell connects it."""
+    if agent.stdin == "none":
+        return agent.command
+    return ("sh", "-c", 'exec "$@" < /task/instruction.md', "sh", *agent.command)
+
+
+def _solution(agent: ManifestAgent, task: ManifestTask) -> str:
+    found = task.bundles.solutions.get(agent.name)
+    if found is None:
+        have = _list(task.bundles.solutions) or "none"
+        msg = f"task {task.id} has no solution {agent.name!r} (it has: {have}); add solution/solve.sh or leave the task out"
+        raise RefusedError(msg)
+    return found
+
+
+def _word(alias: str) -> str:
+    return re.sub(r"[^A-Z0-9]", "_", alias.upper())
+
+
+def _list(names: object) -> str:
+    return ", ".join(sorted(map(str, names))) if isinstance(names, (frozenset, tuple, dict)) else ""
