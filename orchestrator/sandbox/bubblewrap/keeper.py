@@ -1,8 +1,8 @@
 """The keeper: one small trusted program per launch, outside of the sandbox. Standard library only.
 
-It reads a specification (one line of JSON) and then commands (``stop``, ``freeze``; one a line) on its standard input and writes events, one
-JSON object a line, on its standard output: ``started``, ``finding``, ``ended``, ``frozen``, ``error``. When its input ends it kills the
-tree and leaves; when it is killed itself, the kernel kills the tree.
+It reads a specification (one line of JSON) and then commands (``stop``, ``freeze``; one a line) on its standard input and writes events,
+one JSON object a line, on its standard output: ``started``, ``finding``, ``ended``, ``frozen``, ``error``. When its input ends it kills
+the tree and leaves; when it is killed itself, the kernel kills the tree.
 
 Read ``keep`` first: it is the life of a sandbox in order.
 """

@@ -4,6 +4,9 @@ Permissions are normalised (0755 for folders and executable files, 0644 for the 
 how a bundle was unpacked. Digests are noted on the way: the freezer compares with them instead of reading the pristine folder again.
 """
 
+# pathlib would double the start-up time of the keeper, and names in a sandbox are bytes.
+# ruff: noqa: PTH102, PTH115, PTH116, PTH118, PTH211
+
 from __future__ import annotations
 
 import os
@@ -15,14 +18,18 @@ TYPE_CHECKING = False  # importing ``typing`` would cost the keeper a tenth of i
 if TYPE_CHECKING:
     from orchestrator.sandbox.bubblewrap.small import Sha256
 
+    Laid = tuple[str, bool, int, str | None, bytes | None]
+    """Kind, executable, size, SHA-256 if read, link target."""
+
 _CHUNK = 1 << 20
+_FOLDER: Laid = ("dir", False, 0, None, None)
 
 
 class Pristine:
-    """What a folder held: raw relative path to ``(kind, executable, size, sha256 or None, link target or None)``."""
+    """What a folder held, by raw relative path."""
 
     def __init__(self) -> None:
-        self.entries: dict[bytes, tuple[str, bool, int, str | None, bytes | None]] = {}
+        self.entries: dict[bytes, Laid] = {}
 
 
 class LayError(Exception):
@@ -51,7 +58,7 @@ def lay(source: bytes, target: bytes, owner: tuple[int, int] | None, noted: Pris
                 if item.is_dir(follow_symlinks=False):
                     _make_folder(os.path.join(target, relative), owner)
                     pending.append(relative)
-                    entry = ("dir", False, 0, None, None)
+                    entry = _FOLDER
                 else:
                     entry = _leaf(item, os.path.join(target, relative), owner, noted is not None)
                 if noted is not None:
@@ -70,7 +77,7 @@ def read_pristine(folder: bytes) -> Pristine:
                 if item.is_symlink():
                     noted.entries[relative] = ("symlink", False, 0, None, os.readlink(item.path))
                 elif item.is_dir(follow_symlinks=False):
-                    noted.entries[relative] = ("dir", False, 0, None, None)
+                    noted.entries[relative] = _FOLDER
                     pending.append(relative)
                 else:
                     info = item.stat(follow_symlinks=False)
@@ -84,9 +91,7 @@ def read_pristine(folder: bytes) -> Pristine:
     return noted
 
 
-def _leaf(
-    item: os.DirEntry[bytes], target: bytes, owner: tuple[int, int] | None, note: bool
-) -> tuple[str, bool, int, str | None, bytes | None]:
+def _leaf(item: os.DirEntry[bytes], target: bytes, owner: tuple[int, int] | None, note: bool) -> Laid:
     info = item.stat(follow_symlinks=False)
     if stat.S_ISLNK(info.st_mode):
         link = os.readlink(item.path)

@@ -1,9 +1,9 @@
 """The system call filter, assembled as classic BPF. Pure.
 
 Refused with an error, so that programs can cope: sockets other than INET, INET6 and UNIX, keyrings, bpf, io_uring, performance counters,
-userfaultfd, mounting, entering or making namespaces, kernel modules, rebooting, clocks. Calls of another ABI (32-bit, x32) kill the process,
-since every number means something else there. ``ptrace`` stays: a tracee must be in the sandbox and of the same user, and debuggers and
-sanitizers need it.
+userfaultfd, mounting, entering or making namespaces, kernel modules, rebooting, clocks. Calls of another ABI (32-bit, x32) kill the
+process, since every number means something else there. ``ptrace`` stays: a tracee must be in the sandbox and of the same user, and
+debuggers and sanitizers need it.
 
 Source of the numbers: the kernel's ``arch/x86/entry/syscalls/syscall_64.tbl`` and ``include/uapi/asm-generic/unistd.h``.
 """

@@ -31,7 +31,7 @@ class _Rules:
     parse_float = float
     parse_int = int
     parse_constant = float
-    memo: dict[str, str] = {}  # noqa: RUF012 - the scanner wants this very attribute and clears it after each call
+    memo: dict[str, str] = {}
 
 
 def new_sha256() -> Sha256:

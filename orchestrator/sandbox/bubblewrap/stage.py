@@ -1,9 +1,12 @@
 """The stage: the keeper's own mount namespace with the sized file systems, laid inputs and everything the sandbox may see.
 
 Standard library only; part of the keeper. As root the keeper takes a private mount namespace and an unprivileged uid for the sandbox; as
-anybody else it takes a user namespace first. Everything that is bound goes through the stage folder, so that a folder below a 0700 parent can
-be shown without showing the parent.
+anybody else it takes a user namespace first. Everything that is bound goes through the stage folder, so that a folder below a 0700 parent
+can be shown without showing the parent.
 """
+
+# pathlib would double the start-up time of the keeper, and names in a sandbox are bytes.
+# ruff: noqa: PTH101, PTH102, PTH103, PTH112, PTH116, PTH119, PTH120
 
 from __future__ import annotations
 
@@ -113,7 +116,7 @@ class Stage:
 
     def _take_slot(self) -> int:
         """Lock a uid that no other live sandbox of this machine has. The lock goes with the keeper."""
-        os.makedirs(_SLOT_FOLDER, mode=0o700, exist_ok=True)  # noqa: PTH103 - pathlib would double the keeper's start-up time
+        os.makedirs(_SLOT_FOLDER, mode=0o700, exist_ok=True)
         info = os.lstat(_SLOT_FOLDER)
         if info.st_uid != 0 or not stat.S_ISDIR(info.st_mode) or info.st_mode & 0o022:
             msg = f"{_SLOT_FOLDER} must be a folder that only root can write; remove it"
@@ -158,16 +161,16 @@ class Stage:
         linux.mount("stage", self.folder, "tmpfs", flags, "size=16m,mode=0755")
         for part, size, inodes in (("disk", disk, max(65536, disk // 4096)), ("output", OUTPUT_BYTES, 65536)):
             place = f"{self.folder}/{part}"
-            os.mkdir(place)  # noqa: PTH102
+            os.mkdir(place)
             linux.mount(part, place, "tmpfs", flags, f"size={size},nr_inodes={inodes},mode=0755")
             self.writable.append(place)
         self._own(f"{self.folder}/output", 0o755)
         for part, mode in (("workspace", 0o755), ("home", 0o755), ("tmp", 0o1777), ("shm", 0o1777)):
-            os.mkdir(f"{self.folder}/disk/{part}")  # noqa: PTH102
+            os.mkdir(f"{self.folder}/disk/{part}")
             self._own(f"{self.folder}/disk/{part}", mode)
 
     def _own(self, path: str, mode: int) -> None:
-        os.chmod(path, mode)  # noqa: PTH101
+        os.chmod(path, mode)
         if self._owner is not None:
             os.chown(path, *self._owner)
 
@@ -176,8 +179,8 @@ class Stage:
         place = f"{self.folder}/{self._count}"
         self._count += 1
         try:
-            if stat.S_ISDIR(os.stat(source).st_mode):  # noqa: PTH116
-                os.mkdir(place)  # noqa: PTH102
+            if stat.S_ISDIR(os.stat(source).st_mode):
+                os.mkdir(place)
             else:
                 os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
             linux.mount(source, place, "", linux.MS_BIND | linux.MS_REC)
@@ -188,20 +191,20 @@ class Stage:
 
     def _program(self) -> None:
         """Bind bwrap's folder and its libraries so that the program finds them by its own position."""
-        folder = os.path.dirname(self._spec["bwrap"])  # noqa: PTH120
-        package = os.path.dirname(folder)  # noqa: PTH120
+        folder = os.path.dirname(self._spec["bwrap"])
+        package = os.path.dirname(folder)
         libraries = f"{package}.libs"
         top = f"{self.folder}/bwrap"
-        place = f"{top}/{os.path.basename(package)}/{os.path.basename(folder)}"  # noqa: PTH119
-        os.makedirs(place)  # noqa: PTH103
+        place = f"{top}/{os.path.basename(package)}/{os.path.basename(folder)}"
+        os.makedirs(place)
         linux.mount(folder, place, "", linux.MS_BIND | linux.MS_REC)
-        if os.path.isdir(libraries):  # noqa: PTH112
-            os.mkdir(f"{top}/{os.path.basename(libraries)}")  # noqa: PTH102, PTH119
-            linux.mount(libraries, f"{top}/{os.path.basename(libraries)}", "", linux.MS_BIND | linux.MS_REC)  # noqa: PTH119
-        self.bwrap = f"{place}/{os.path.basename(self._spec['bwrap'])}"  # noqa: PTH119
+        if os.path.isdir(libraries):
+            os.mkdir(f"{top}/{os.path.basename(libraries)}")
+            linux.mount(libraries, f"{top}/{os.path.basename(libraries)}", "", linux.MS_BIND | linux.MS_REC)
+        self.bwrap = f"{place}/{os.path.basename(self._spec['bwrap'])}"
 
     def _etc(self) -> None:
-        os.mkdir(f"{self.folder}/etc")  # noqa: PTH102
+        os.mkdir(f"{self.folder}/etc")
         for name, text in self._spec["etc"].items():
             place = f"{self.folder}/etc/{name}"
             descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -228,8 +231,8 @@ class Stage:
                 names = target[len(area) :].strip("/").split("/")
                 for name in names[:-1]:
                     place += f"/{name}"
-                    if not os.path.isdir(place):  # noqa: PTH112
-                        os.mkdir(place)  # noqa: PTH102
+                    if not os.path.isdir(place):
+                        os.mkdir(place)
                         self._own(place, 0o755)
                 return f"{place}/{names[-1]}".rstrip("/")
         place = f"{self.folder}/disk/extra{self._count}"

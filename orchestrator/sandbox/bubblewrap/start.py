@@ -5,6 +5,9 @@ descriptors of its process and of the namespace's first process, open the listen
 become the program. So nothing of the agent runs before everything is watched, and no helper of ours runs inside.
 """
 
+# pathlib would double the start-up time of the keeper, and names in a sandbox are bytes.
+# ruff: noqa: PTH123
+
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # ``signal`` builds enumerations that nobody needs here
@@ -208,7 +211,7 @@ def _become(stage: Stage, group: Group, spec: dict[str, Any], descriptors: dict[
         for number in (_SIGPIPE, _SIGXFSZ):
             _signal.signal(number, _signal.SIG_DFL)
         os.chdir("/")
-        os.execve(stage.bwrap, ["bwrap", "--args", "10", *command], {})
+        os.execve(stage.bwrap, ["bwrap", "--args", "10", *command], {})  # noqa: S606 - bwrap itself, no shell wanted
     except OSError as error:
         os.write(2, f"keeper: cannot start bwrap: {error}\n".encode())
     finally:
@@ -252,7 +255,7 @@ def _wait_at_gate(gate: _socket.socket, program: Program) -> int:
 
 
 def _parent(pid: int) -> int:
-    with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+    with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
         return next(int(line.split()[1]) for line in file if line.startswith("PPid:"))
 
 

@@ -1,8 +1,11 @@
 """Watching a sandbox from outside until it ends. Standard library only; part of the keeper.
 
-Some endings cannot be seen from an exit code: a program that fills its disk may end with 0, and the kernel may kill a child for memory while
-the parent lives on. So the keeper samples, and when it sees such a thing it kills the tree and says which it was.
+Some endings cannot be seen from an exit code: a program that fills its disk may end with 0, and the kernel may kill a child for memory
+while the parent lives on. So the keeper samples, and when it sees such a thing it kills the tree and says which it was.
 """
+
+# pathlib would double the start-up time of the keeper, and names in a sandbox are bytes.
+# ruff: noqa: PTH123, PTH208
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import select
 import time
 
 from orchestrator.sandbox.bubblewrap import linux
-from orchestrator.sandbox.bubblewrap.start import kill, readable
+from orchestrator.sandbox.bubblewrap.start import readable
 
 TYPE_CHECKING = False  # importing ``typing`` would cost the keeper a tenth of its start
 if TYPE_CHECKING:
@@ -116,12 +119,8 @@ class Watch:
         next_sample = time.monotonic() + SAMPLE_SECONDS
         while True:
             ready = {descriptor for descriptor, _ in poll.poll(max(0.0, next_sample - time.monotonic()) * 1000)}
-            if self._commands.descriptor in ready:
-                self._commands.read()
-                if self._commands.closed:
-                    return ""
-                if self._commands.take("stop"):
-                    return "stopped"
+            if self._commands.descriptor in ready and (cause := self._commanded()) is not None:
+                return cause
             if output.descriptor in ready and not output.read():
                 poll.unregister(output.descriptor)  # every writer has closed it
             if self._program.command in ready or self._program.first in ready:
@@ -134,6 +133,12 @@ class Watch:
                     return cause
             if now >= deadline:
                 return "wall_clock"
+
+    def _commanded(self) -> str | None:
+        self._commands.read()
+        if self._commands.closed:
+            return ""
+        return "stopped" if self._commands.take("stop") else None
 
     def _sample(self, now: float) -> str:
         if self._group.oom_kills() or self._over_memory():
@@ -172,7 +177,8 @@ class Watch:
     def _over_memory(self) -> bool:
         if "memory" in self._group.controllers:
             return False
-        return sum(memory for memory, _ in tree(self._program.first_pid)) > self._limits["memory"]
+        limit: int = self._limits["memory"]
+        return sum(memory for memory, _ in tree(self._program.first_pid)) > limit
 
     def _final_cause(self, cause: str) -> str:
         """A cause that the kernel counted wins over how the first process ended; ``stopped`` and what was seen before stay."""
@@ -195,8 +201,8 @@ class Watch:
 
     def _kernel_tells(self) -> bool:
         """Return whether this kernel keeps exit codes for holders of a pidfd (6.15 and later)."""
-        release = os.uname().release.split(".")
-        return (int(release[0]), int(release[1].split("-")[0])) >= (6, 15)
+        major, minor = os.uname().release.split(".")[:2]
+        return (int(major), int(minor.split("-")[0])) >= (6, 15)
 
     def _exit(self, bwrap: int) -> tuple[int | None, int | None]:
         """Return exit code and signal of the program: one of them is None."""
@@ -226,12 +232,12 @@ def tree(first: int) -> list[tuple[int, int]]:
     while pending:
         pid = pending.pop()
         try:
-            for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
-                with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as file:  # noqa: PTH123
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as file:
                     pending += map(int, file.read().split())
-            with open(f"/proc/{pid}/statm", encoding="ascii") as file:  # noqa: PTH123
+            with open(f"/proc/{pid}/statm", encoding="ascii") as file:
                 words = file.read().split()
-            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
                 threads = int(file.read().rsplit(")", 1)[1].split()[17])
         except (OSError, IndexError, ValueError):
             continue
