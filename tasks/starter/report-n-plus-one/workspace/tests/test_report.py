@@ -25,4 +25,4 @@ class Report(unittest.TestCase):
         self.assertEqual(StockReport(store()).build(["x"]), [Line("x", "unknown", 0, "-", "-", False)])
 
     def test_text(self):
-        self.assertIn("i1    rope  4      Hall 1  Seil      low", render(StockReport(store()).build(["i1"])))
+        self.assertIn("i1    rope  4      Hall 1  Seil  low", render(StockReport(store()).build(["i1"])))
