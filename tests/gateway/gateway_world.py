@@ -25,7 +25,9 @@ from orchestrator.trace.write import TrajectoryFolder
 
 ADMIN = "admin-token-of-this-test"
 PRICE = Price(input=1.0, output=2.0)
-ENDLESS = {"conversations": [{"turns": [{"text": f"answer {n}", "usage": {"input": 10, "output": 5}} for n in range(60)]}]}
+ENDLESS = {
+    "conversations": [{"turns": [{"text": f"answer {n}", "usage": {"input": 10, "output": 5}} for n in range(60)]}]
+}
 
 
 class Scripts:
@@ -103,9 +105,18 @@ class Inside:
         self.url = f"http://127.0.0.1:{port}"
 
     async def ask(
-        self, method: str, path: str, body: Any = None, *, token: str | None = None, headers: dict[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        token: str | None = None,
+        headers: dict[str, str] | None = None,
     ) -> tuple[int, Any, dict[str, str]]:
-        shown = {"Authorization": f"Bearer {self.registration.agent_token if token is None else token}", **(headers or {})}
+        shown = {
+            "Authorization": f"Bearer {self.registration.agent_token if token is None else token}",
+            **(headers or {}),
+        }
         async with aiohttp.ClientSession() as session:
             kind = "data" if isinstance(body, bytes) else "json"
             async with session.request(method, self.url + path, headers=shown, **{kind: body}) as response:
@@ -132,7 +143,9 @@ async def hand_over(registration: Registration, line: bytes | None = None) -> in
         return int(listening.getsockname()[1])
 
 
-async def through_door(registration: Registration, sockets: list[socket.socket], line: bytes | None = None) -> dict[str, Any]:
+async def through_door(
+    registration: Registration, sockets: list[socket.socket], line: bytes | None = None
+) -> dict[str, Any]:
     said = line if line is not None else json.dumps({"token": registration.door.token}).encode() + b"\n"
     return await asyncio.to_thread(_through_door, registration.door.socket, said, sockets)
 
@@ -156,7 +169,9 @@ def put_state(registration: Registration, part: str, data: bytes) -> Any:
     async def send() -> tuple[int, Any]:
         async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(registration.sink.socket)) as session:
             headers = {"Authorization": f"Bearer {registration.sink.token}"}
-            async with session.put(f"http://relay/launch/state/{part}", data=_chunks(data), headers=headers) as response:
+            async with session.put(
+                f"http://relay/launch/state/{part}", data=_chunks(data), headers=headers
+            ) as response:
                 return response.status, await response.json()
 
     return send()

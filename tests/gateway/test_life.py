@@ -38,7 +38,12 @@ def test_a_launch_from_registration_to_state(world):
     assert seal == record
     assert (seal.steps, seal.usage.total, seal.usage.cost_nano_usd) == (1, 15, 20_000)
     assert seal.finish is not None
-    assert (seal.finish.status, seal.finish.confidence, seal.models, seal.stopped) == ("completed", 0.5, ("careful",), None)
+    assert (seal.finish.status, seal.finish.confidence, seal.models, seal.stopped) == (
+        "completed",
+        0.5,
+        ("careful",),
+        None,
+    )
     assert entries[0] == changes[0] == 200
     assert (state.entries.sha256, state.changes.size) == (entries[1]["sha256"], 0)
     assert is_whole(trajectory, seal.trajectory)
