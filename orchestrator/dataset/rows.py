@@ -188,7 +188,7 @@ def _choose_graders(grades: Mapping[TrialId, Sequence[Verdict]]) -> tuple[dict[T
         if len(found) > 1:
             several[best.grader_digest].append(trial)
     notes = [
-        f"{len(trials)} trials were graded by several graders; the one used is {short(digest)}, which graded most"
+        f"trials graded by several graders: {len(trials)}; the verdicts used are of {short(digest)}, which graded most"
         for digest, trials in sorted(several.items())
     ]
     notes += [

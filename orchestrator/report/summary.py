@@ -139,20 +139,19 @@ class Summary:
 def summarise(data: RunData, floor: float = COVERAGE_FLOOR) -> Summary:
     """Count a run. ``floor`` is the share of graded trials below which a rate has no value, only a reason."""
     manifest = data.manifest
+    cells: dict[tuple[str, str], list[TrialRow]] = {}
+    for row in data.rows:
+        cells.setdefault((row.task.id, row.agent.name), []).append(row)
     tasks = [
-        _task(task, agent.name, _of(data.rows, task=task.id, agent=agent.name), floor)
+        _task(task, agent.name, cells.get((task.id, agent.name), []), floor)
         for task in sorted(manifest.tasks, key=lambda task: task.id)
         for agent in manifest.agents
     ]
-    agents = [
-        _agent(
-            agent.name,
-            agent.digest,
-            _of(data.rows, agent=agent.name),
-            _suite([row for row in tasks if row.agent == agent.name], _ks(manifest), floor),
-        )
-        for agent in manifest.agents
-    ]
+    agents = []
+    for agent in manifest.agents:
+        rows = [row for row in data.rows if row.agent.name == agent.name]
+        suite = _suite([row for row in tasks if row.agent == agent.name], _ks(manifest), floor)
+        agents.append(_agent(agent.name, agent.digest, rows, suite))
     worst = first_failure(data.rows)
     return Summary(
         manifest=manifest,
@@ -162,10 +161,6 @@ def summarise(data: RunData, floor: float = COVERAGE_FLOOR) -> Summary:
         notes=data.notes,
         first_failure=worst.trial if worst else None,
     )
-
-
-def _of(rows: Iterable[TrialRow], *, agent: str, task: str | None = None) -> list[TrialRow]:
-    return [row for row in rows if row.agent.name == agent and task in {None, row.task.id}]
 
 
 def _ks(manifest: RunManifest) -> list[int]:

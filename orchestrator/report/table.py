@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,7 +42,8 @@ def say(console: Console, text: str = "", style: str = "") -> None:
     """Print one line. A long one goes on under its own indent on a terminal and stays whole in a pipe."""
     lines = [text]
     if console.is_terminal and cell_len(text) > console.width:
-        indent = " " * (len(text) - len(text.lstrip()))
+        # A quoted line keeps its bar, so that what follows a break cannot be taken for ours either.
+        indent = re.match(r" *(?:│ )?", text)[0]  # type: ignore[index]  # it matches the empty text too
         lines = textwrap.wrap(text, max(20, console.width), subsequent_indent=indent, break_on_hyphens=False)
     for line in lines:
         console.print(Text(line, style=style), soft_wrap=True, highlight=False)
@@ -78,13 +80,13 @@ def show_table(console: Console, columns: Sequence[Column], rows: Sequence[Row],
 
 
 def _shrink(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
-    """Take what is too much from the widest flexible columns, down to a width that still says something."""
+    """Take what is too much from the flexible columns, the last one first, down to a width that still says something."""
     found = list(widths)
     while sum(found) + len(GAP) * (len(found) - 1) > room:
         flexible = [place for place, column in enumerate(columns) if column.flexible and found[place] > NARROWEST]
         if not flexible:
             break
-        found[max(flexible, key=lambda place: found[place])] -= 1
+        found[flexible[-1]] -= 1
     return found
 
 

@@ -143,7 +143,9 @@ def _ks(summary: Summary) -> list[int]:
 
 def _rates(summary: Summary, console: Console) -> None:
     ks = _ks(summary)
-    _title(console, "pass rate", "mean over tasks; pass@k: one of k attempts passes; pass^k: all k do" if ks else "")
+    methods = sorted({agent.pass_rate.method for agent in summary.agents if agent.pass_rate.method})
+    about = ["mean over tasks", *(["pass@k: one of k attempts passes; pass^k: all k do"] if ks else [])]
+    _title(console, "pass rate", "; ".join([*about, *(f"interval: {method}" for method in methods)]))
     columns = [Column(title="agent"), Column(title="pass rate", right=True), Column(title="95% interval", right=True)]
     columns += [Column(title=f"pass@{k}", right=True) for k in ks] + [Column(title=f"pass^{k}", right=True) for k in ks]
     rows: list[Row] = []
@@ -164,7 +166,7 @@ def _rates(summary: Summary, console: Console) -> None:
 
 
 def _reasons(summary: Summary, ks: Sequence[int]) -> list[str]:
-    """Return why numbers are absent or not about every task, each reason once, and how the intervals were made."""
+    """Return why numbers are absent or not about every task, each reason once."""
     found: dict[str, list[str]] = {}
     for agent in summary.agents:
         if agent.pass_rate.reason:
@@ -172,9 +174,7 @@ def _reasons(summary: Summary, ks: Sequence[int]) -> list[str]:
         for k in ks if agent.pass_rate.value is not None else ():
             if reason := _incomplete(agent.pass_hat_k.get(k)):
                 found.setdefault(f"pass@{k}, pass^{k}: {reason}", []).append(agent.agent)
-    methods = sorted({agent.pass_rate.method for agent in summary.agents if agent.pass_rate.method})
-    lines = [f"{named(agents)}: {reason}" for reason, agents in found.items()]
-    return lines + ([f"interval: {', '.join(methods)}"] if methods else [])
+    return [f"{named(agents)}: {reason}" for reason, agents in found.items()]
 
 
 def _incomplete(rate: Rate | None) -> str | None:

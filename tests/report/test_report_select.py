@@ -1,0 +1,98 @@
+"""From typed words to runs and trials; what is not found is answered with what there is."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+from demo_run import demo
+from run_builder import NIGHT, agent, manifest, save, task
+
+from orchestrator.errors import SpecError
+from orchestrator.report.select import resolve_run, resolve_trial
+from orchestrator.storage.file import FileStore
+
+
+@pytest.fixture
+def store(tmp_path):
+    async def fill():
+        for number, (run, commit) in enumerate(
+            [("alpha-1", "a" * 40), ("alpha-2", "b" * 40), ("beta", "b" * 40), ("zeta", None)]
+        ):
+            age = timedelta(hours=-number)
+            await save(
+                found, manifest([task("fix")], [agent("careful")], run=run, commit=commit, created_at=NIGHT + age)
+            )
+
+    found = FileStore(tmp_path)
+    asyncio.run(fill())
+    return found
+
+
+def run_of(store, text):
+    return asyncio.run(resolve_run(store, text))
+
+
+@pytest.mark.parametrize(
+    ("text", "run"),
+    [
+        ("alpha-1", "alpha-1"),
+        ("be", "beta"),
+        ("last", "alpha-1"),
+        ("commit:aaaaaaa", "alpha-1"),
+        ("commit:AAAA", "alpha-1"),
+    ],
+)
+def test_a_run_is_found(store, text, run):
+    assert run_of(store, text) == run
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("alpha", "could be any of 2: alpha-1, alpha-2"),
+        ("commit:bbbb", "could be any of 2: alpha-2, beta"),
+        ("commit:cccc", "no run 'commit:cccc'"),
+        ("commit:xyz", "4 to 40 hex digits"),
+        ("betta", "did you mean 'beta'"),
+        ("", "there are 4: zeta, beta"),
+        ("\x1b[2J", r"no run '\\\\x1b"),
+    ],
+)
+def test_a_run_is_not_found(store, text, words):
+    with pytest.raises(SpecError) as caught:
+        run_of(store, text)
+    assert words.replace(r"\\\\", "\\\\") in str(caught.value)
+    assert "\x1b" not in str(caught.value)
+
+
+def test_an_empty_store_says_how_to_begin(tmp_path):
+    with pytest.raises(SpecError, match="orchestrate submit"):
+        run_of(FileStore(tmp_path), "last")
+
+
+@pytest.mark.parametrize(
+    ("text", "trial"),
+    [
+        (None, "clean-orders@careful:4"),
+        ("config-migration", "config-migration@sloppy:1"),
+        ("config-migration@oracle", "config-migration@oracle:1"),
+        ("config-migration@oracle:3", "config-migration@oracle:3"),
+        ("clean-orders:5", "clean-orders@careful:5"),
+    ],
+)
+def test_a_trial_is_found(text, trial):
+    assert str(resolve_trial(demo(), text)) == trial
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("config-migratoin", "did you mean 'config-migration'"),
+        ("config-migration@carefull", "did you mean 'careful'"),
+        ("config-migration:9", "samples 1 to 5, not 9"),
+        ("a@b@c", "write TASK, TASK@AGENT or TASK@AGENT:N"),
+    ],
+)
+def test_a_trial_is_not_found(text, words):
+    with pytest.raises(SpecError, match=words):
+        resolve_trial(demo(), text)
