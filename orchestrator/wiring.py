@@ -7,6 +7,7 @@ import os
 import socket
 import uuid
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,15 +53,15 @@ def agent_refusals(agent: Agent) -> list[str]:
     return refusals(agent)
 
 
-def gateway_client(socket_path: str, door: str, token: str) -> Gateway:
-    """Return the driver's side of a gateway."""
+def gateway_client(socket_path: str, door: str, token: str) -> AbstractAsyncContextManager[Gateway]:
+    """Return the driver's side of a gateway, to be opened."""
     from orchestrator.gateway.client import GatewayClient
 
     return GatewayClient(socket_path, door, token)
 
 
-def grader_client(socket_path: str, token: str) -> Grader:
-    """Return the driver's side of a grader service."""
+def grader_client(socket_path: str, token: str) -> AbstractAsyncContextManager[Grader]:
+    """Return the driver's side of a grader service, to be opened."""
     from orchestrator.grading.client import GraderClient
 
     return GraderClient(socket_path, token)
@@ -113,7 +114,7 @@ async def serve_gateway(line: bytes) -> None:
     """
     from orchestrator.gateway.app import serve_gateway as serve
     from orchestrator.gateway.config import GatewayConfig
-    from orchestrator.trace.writer import TrajectoryFolder
+    from orchestrator.trace.write import TrajectoryFolder
 
     try:
         outer = json.loads(line)

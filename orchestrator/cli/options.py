@@ -10,10 +10,14 @@ import typer
 if TYPE_CHECKING:
     from orchestrator.settings import Settings
 
-StoreOption = Annotated[str | None, typer.Option("--store", metavar="URL", help="Where runs are kept; default .orchestrate/store.")]
+StoreOption = Annotated[
+    str | None, typer.Option("--store", metavar="URL", help="Where runs are kept; default .orchestrate/store.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Run id, unique prefix, 'last', or 'commit:SHA'.")]
-BackendOption = Annotated[str | None, typer.Option("--backend", metavar="NAME", help="auto, bubblewrap, container or kubernetes.")]
+BackendOption = Annotated[
+    str | None, typer.Option("--backend", metavar="NAME", help="auto, bubblewrap, container or kubernetes.")
+]
 ConcurrencyOption = Annotated[int | None, typer.Option("-n", "--concurrency", min=1, help="Trials at one time.")]
 
 

@@ -21,9 +21,8 @@ _SHOWN: tuple[Phase, ...] = ("starting", "running", "freezing", "grading")
 class Progress:
     """An observer that shows counts by state, spend and the time that is left."""
 
-    def __init__(self, total: int, *, concurrency: int) -> None:
+    def __init__(self, total: int) -> None:
         self._total = total
-        self._concurrency = concurrency
         self._started = self._printed = time.monotonic()
         self._phases: dict[TrialId, Phase] = {}
         self._results: Counter[str] = Counter()
@@ -42,7 +41,9 @@ class Progress:
             self._live.__enter__()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Stop showing; the last state stays as one line."""
         if self._live is not None:
             self._live.__exit__(kind, error, trace)

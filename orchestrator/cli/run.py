@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.cli.options import BackendOption, ConcurrencyOption, JsonOption, RunArgument, StoreOption, settings_from
+from orchestrator.cli.options import (
+    BackendOption,
+    ConcurrencyOption,
+    JsonOption,
+    RunArgument,
+    StoreOption,
+    settings_from,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from orchestrator.driver.execute import Execution
+    from orchestrator.driver.local import Place
     from orchestrator.driver.order import Loaded, Order
-    from orchestrator.interfaces import ObjectStore, SandboxBackend, TrialPool
+    from orchestrator.interfaces import ObjectStore, TrialPool
     from orchestrator.records.manifest import RunManifest
     from orchestrator.settings import Settings
 
@@ -28,17 +35,29 @@ def add_to(app: typer.Typer) -> None:
     app.command()(resume)
 
 
-def submit(  # noqa: PLR0913 - one parameter for each option
+def submit(  # noqa: PLR0913, PLR0917 - one parameter for each option
     target: Annotated[Path, typer.Argument(metavar="SUITE|MANIFEST", help="Folder of a suite, or a submission file.")],
-    agent: Annotated[list[str] | None, typer.Option("--agent", metavar="NAME|FILE", help="Agent; may be repeated.")] = None,
-    model: Annotated[str | None, typer.Option("--model", metavar="PROVIDER/NAME", help="Main model of the agents.")] = None,
-    samples: Annotated[int | None, typer.Option("--samples", min=1, max=1000, help="Trials per task and agent.")] = None,
-    tasks: Annotated[list[str] | None, typer.Option("--tasks", metavar="GLOB", help="Task ids to run; may be repeated.")] = None,
+    agent: Annotated[
+        list[str] | None, typer.Option("--agent", metavar="NAME|FILE", help="Agent; may be repeated.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="PROVIDER/NAME", help="Main model of the agents.")
+    ] = None,
+    samples: Annotated[
+        int | None, typer.Option("--samples", min=1, max=1000, help="Trials per task and agent.")
+    ] = None,
+    tasks: Annotated[
+        list[str] | None, typer.Option("--tasks", metavar="GLOB", help="Task ids to run; may be repeated.")
+    ] = None,
     backend: BackendOption = None,
     concurrency: ConcurrencyOption = None,
     store: StoreOption = None,
-    run_id: Annotated[str | None, typer.Option("--run-id", metavar="ID", help="Name of the run; made up when absent.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, print what would run, and stop.")] = False,
+    run_id: Annotated[
+        str | None, typer.Option("--run-id", metavar="ID", help="Name of the run; made up when absent.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, print what would run, and stop.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run every task by every agent, grade what is left, print the report. Failing trials do not change the exit code."""
@@ -71,43 +90,43 @@ def resume(
 
 
 async def _submit(order: Order, settings: Settings, *, dry_run: bool, as_json: bool) -> int:
-    from orchestrator import wiring
+    from orchestrator.driver.local import open_place
     from orchestrator.driver.order import load_order
     from orchestrator.driver.prepare import check_order, publish
 
     loaded = load_order(order)
-    store = wiring.object_store(settings.store)
-    backend = wiring.sandbox_backend(settings.backend, settings.scratch)
-    check_order(loaded, backend, settings)
-    labels = dict(await backend.preflight())
-    _announce(order, loaded, backend.name, labels)
-    if dry_run:
-        return 0
+    with open_place(settings) as place:
+        check_order(loaded, place.backend, settings)
+        labels = dict(await place.backend.preflight())
+        _announce(order, loaded, place.backend.name, labels)
+        if dry_run:
+            return 0
 
-    async def manifest(grader_version: str) -> RunManifest:
-        return await publish(store, order, loaded, backend.name, labels, grader_version)
+        async def manifest(grader_version: str) -> RunManifest:
+            return await publish(place, order, loaded, labels, grader_version)
 
-    return await _drive(settings, store, backend, manifest, as_json=as_json)
+        return await _drive(settings, place, manifest, as_json=as_json)
 
 
 async def _resume(text: str, settings: Settings, *, as_json: bool) -> int:
     from orchestrator import wiring
+    from orchestrator.driver.local import open_place
     from orchestrator.driver.progress import load_manifest
     from orchestrator.report.select import resolve_run
 
     store = wiring.object_store(settings.store)
     stored = await load_manifest(store, await resolve_run(store, text))
-    backend = wiring.sandbox_backend(stored.backend, settings.scratch)
-    await backend.preflight()
+    with open_place(settings, stored.backend) as place:
+        await place.backend.preflight()
 
-    async def manifest(_: str) -> RunManifest:
-        return stored
+        async def manifest(_: str) -> RunManifest:
+            return stored
 
-    return await _drive(settings, store, backend, manifest, as_json=as_json)
+        return await _drive(settings, place, manifest, as_json=as_json)
 
 
 async def _drive(
-    settings: Settings, store: ObjectStore, backend: SandboxBackend, make: Callable[[str], Awaitable[RunManifest]], *, as_json: bool
+    settings: Settings, place: Place, make: Callable[[str], Awaitable[RunManifest]], *, as_json: bool
 ) -> int:
     """Start the services, drive the run, print its report. Returns the exit code."""
     from orchestrator.cli.progress import Progress
@@ -115,14 +134,13 @@ async def _drive(
     from orchestrator.driver.local import open_local
     from orchestrator.plan.trials import all_trials
 
-    concurrency = settings.concurrency or os.cpu_count() or 1
-    async with open_local(settings, backend, store, concurrency) as local:
+    async with open_local(settings, place) as local:
         manifest = await make(local.services.grader_version)
         stop = Stop()
-        with Progress(len(all_trials(manifest)), concurrency=concurrency) as progress:
+        with Progress(len(all_trials(manifest))) as progress:
             work = local.run(manifest, progress, stop.use)
             execution = await stoppable(work, stop, f"Go on with: orchestrate resume {manifest.run}")
-    await _print_report(store, manifest.run, as_json=as_json)
+    await _print_report(place.store, manifest.run, as_json=as_json)
     return _ending(manifest, execution, interrupted=stop.asked)
 
 
@@ -164,8 +182,8 @@ def _announce(order: Order, loaded: Loaded, backend: str, labels: dict[str, str]
     trials = sum(order.samples or task.task.samples for task in loaded.tasks) * len(loaded.agents)
     agents = ", ".join(agent.name for agent in loaded.agents)
     notes = "".join(f", {name}: {value}" for name, value in sorted(labels.items()))
-    text = f"{loaded.suite.suite.id}: {len(loaded.tasks)} tasks x {len(loaded.agents)} agents ({agents}) = {trials} trials on {backend}{notes}"
-    print(text, file=sys.stderr, flush=True)
+    size = f"{len(loaded.tasks)} tasks x {len(loaded.agents)} agents ({agents}) = {trials} trials"
+    print(f"{loaded.suite.suite.id}: {size} on {backend}{notes}", file=sys.stderr, flush=True)
 
 
 async def _print_report(store: ObjectStore, run: str, *, as_json: bool) -> None:

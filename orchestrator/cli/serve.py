@@ -7,7 +7,9 @@ import sys
 
 import typer
 
-serve = typer.Typer(name="serve", help="Run a service. Its configuration is one JSON line on standard input.", no_args_is_help=True)
+serve = typer.Typer(
+    name="serve", help="Run a service. Its configuration is one JSON line on standard input.", no_args_is_help=True
+)
 
 
 def add_to(app: typer.Typer) -> None:

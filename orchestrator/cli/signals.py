@@ -27,7 +27,11 @@ async def stoppable(work: Coroutine[Any, Any, _Result], stop: Callable[[], Await
         nonlocal interrupts
         interrupts += 1
         if interrupts == 1:
-            print("\nstopping: running trials are stopped, frozen and kept; again to leave at once", file=sys.stderr, flush=True)
+            print(
+                "\nstopping: running trials are stopped, frozen and kept; again to leave at once",
+                file=sys.stderr,
+                flush=True,
+            )
             stops.append(asyncio.ensure_future(stop()))
         else:
             task.cancel()

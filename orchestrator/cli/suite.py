@@ -27,7 +27,9 @@ def add_to(app: typer.Typer) -> None:
 
 def validate(
     suite: Annotated[Path, typer.Argument(metavar="SUITE", help="Folder of a suite.")],
-    tasks: Annotated[list[str] | None, typer.Option("--tasks", metavar="GLOB", help="Task ids to validate; may be repeated.")] = None,
+    tasks: Annotated[
+        list[str] | None, typer.Option("--tasks", metavar="GLOB", help="Task ids to validate; may be repeated.")
+    ] = None,
     backend: BackendOption = None,
     concurrency: ConcurrencyOption = None,
     as_json: JsonOption = False,
@@ -40,18 +42,22 @@ def validate(
 def try_task(
     task: Annotated[Path, typer.Argument(metavar="TASK", help="Folder of a task in a suite.")],
     agent: Annotated[str, typer.Option("--agent", metavar="NAME|FILE", help="Agent to try it with.")] = "oracle",
-    model: Annotated[str | None, typer.Option("--model", metavar="PROVIDER/NAME", help="Main model of the agent.")] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="PROVIDER/NAME", help="Main model of the agent.")
+    ] = None,
     backend: BackendOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run one trial of one task and show it: ending, each check, what changed, last output. Exit code 1 when it does not pass."""
     settings = settings_from(store=store, backend=backend, concurrency=1)
-    raise typer.Exit(asyncio.run(_try(task, agent, model, settings, as_json=as_json)))
+    raise typer.Exit(asyncio.run(_try(task.resolve(), agent, model, settings, as_json=as_json)))
 
 
 def schema(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="task, suite, agent, submission, script or settings.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="task, suite, agent, submission, script or settings.")
+    ] = None,
 ) -> None:
     """Print the JSON Schema of a file, for editors; all of them without a name."""
     from orchestrator.errors import SpecError, nearest
@@ -72,7 +78,9 @@ async def _validate(folder: Path, patterns: tuple[str, ...], settings: Settings,
     with tempfile.TemporaryDirectory(prefix="orch-validate-") as scratch:
         own = settings.model_copy(update={"store": f"file://{scratch}/store"})
         stop = Stop()
-        proofs = await stoppable(validate_suite(folder, patterns, own, stop.use), stop, "Nothing is kept of a validation.")
+        proofs = await stoppable(
+            validate_suite(folder, patterns, own, stop.use), stop, "Nothing is kept of a validation."
+        )
     if stop.asked:
         print("stopped", file=sys.stderr)
         return 130
@@ -103,9 +111,8 @@ async def _try(folder: Path, agent: str, model: str | None, settings: Settings, 
     from orchestrator.driver.order import Order
     from orchestrator.driver.single import run_single
 
-    folder = folder.resolve()
     order = Order(suite=folder.parent, agents=(agent,), model=model, samples=1, tasks=(folder.name,))
     stop = Stop()
     run, trial = await stoppable(run_single(order, settings, stop.use), stop, "Try it again.")
-    passed = await print_trial(wiring.object_store(settings.store), settings, run, str(trial), as_json=as_json)
+    passed = await print_trial(wiring.object_store(settings.store), settings, run, trial, as_json=as_json)
     return 0 if passed else 1

@@ -16,16 +16,9 @@ class Breaker:
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
         self._cause = ""
-        self._message = ""
         self._count = 0
-
-    @property
-    def error(self) -> InfrastructureError | None:
-        """The failure that should pause the run, or None."""
-        if self._count < LIMIT:
-            return None
-        msg = f"paused after {self._count} launches in a row failed with {self._cause!r}: {self._message}"
-        return InfrastructureError(msg, cause=self._cause)
+        self.error: InfrastructureError | None = None
+        """The failure that pauses the run; once there, it stays."""
 
     def phase(self, trial: TrialId, phase: Phase) -> None:
         """Pass it on."""
@@ -34,7 +27,10 @@ class Breaker:
     def launch_failed(self, trial: TrialId, launch: int, cause: str, message: str) -> None:
         """Count it when it is the same cause as the last one."""
         self._count = self._count + 1 if cause == self._cause else 1
-        self._cause, self._message = cause, message
+        self._cause = cause
+        if self._count >= LIMIT and self.error is None:
+            msg = f"paused after {self._count} launches in a row failed with {cause!r}: {message}"
+            self.error = InfrastructureError(msg, cause=cause)
         self._observer.launch_failed(trial, launch, cause, message)
 
     def ended(self, end: TrialEnd) -> None:

@@ -32,12 +32,20 @@ class Child:
         """What the service said of itself when it was ready."""
 
     async def __aenter__(self) -> Child:
-        """Start it and wait until it listens. Raises InfrastructureError with the end of its log."""
-        await self._start()
-        self._watch = asyncio.create_task(self._restart_when_dead())
+        """Start it."""
+        await self.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        """End it."""
+        await self.end()
+
+    async def start(self) -> None:
+        """Start it and wait until it listens. Raises InfrastructureError with the end of its log."""
+        await self._start()
+        self._watch = asyncio.create_task(self._restart_when_dead())
+
+    async def end(self) -> None:
         """Close its standard input, which ends it; kill it when that takes too long."""
         if self._watch is not None:
             self._watch.cancel()

@@ -43,12 +43,16 @@ class InlinePool:
 
         async def work(item: tuple[PlannedTrial, Outcome]) -> TrialEnd:
             planned, outcome = item
-            return TrialEnd(trial=planned.id, outcome=outcome, verdict=await grade(manifest.run, planned, outcome, self._crew))
+            return TrialEnd(
+                trial=planned.id, outcome=outcome, verdict=await grade(manifest.run, planned, outcome, self._crew)
+            )
 
         async for end in self._each(trials, work):
             yield end
 
-    async def _each(self, items: Sequence[_Item], work: Callable[[_Item], Awaitable[TrialEnd]]) -> AsyncIterator[TrialEnd]:
+    async def _each(
+        self, items: Sequence[_Item], work: Callable[[_Item], Awaitable[TrialEnd]]
+    ) -> AsyncIterator[TrialEnd]:
         waiting = iter(items)
         ends: asyncio.Queue[TrialEnd | None] = asyncio.Queue()
 

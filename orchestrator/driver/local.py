@@ -3,17 +3,39 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from orchestrator import wiring
 from orchestrator.driver.breaker import Breaker
 from orchestrator.driver.execute import Execution, execute
 from orchestrator.driver.inline import InlinePool
-from orchestrator.driver.services import Services, local_services
+from orchestrator.driver.services import Services, local_services, scratch_folder
 from orchestrator.interfaces import ObjectStore, Observer, SandboxBackend
 from orchestrator.records.manifest import RunManifest
 from orchestrator.settings import Settings
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where runs are kept and where their trials run; nothing is started yet."""
+
+    store: ObjectStore
+    backend: SandboxBackend
+    scratch: Path
+
+
+@contextlib.contextmanager
+def open_place(settings: Settings, backend: str | None = None) -> Iterator[Place]:
+    """Open store and backend, with a scratch folder that is removed afterwards.
+
+    Raises RefusedError for a kind that this version does not have.
+    """
+    store = wiring.object_store(settings.store)
+    with scratch_folder(settings) as scratch:
+        yield Place(store, wiring.sandbox_backend(backend or settings.backend, scratch / "sandboxes"), scratch)
 
 
 @dataclass(frozen=True)
@@ -26,30 +48,35 @@ class Local:
     services: Services
     concurrency: int
 
-    async def run(self, manifest: RunManifest, observer: Observer, on_pool: Callable[[InlinePool], None] | None = None) -> Execution:
+    async def run(
+        self, manifest: RunManifest, observer: Observer, on_pool: Callable[[InlinePool], None] | None = None
+    ) -> Execution:
         """Drive a run to its end; ``on_pool`` gets the pool first, so that an interrupt can stop it."""
         breaker = Breaker(observer)
-        crew = wiring.crew(
-            settings=self.settings,
-            store=self.store,
-            backend=self.backend,
-            gateway=wiring.gateway_client(self.services.gateway_socket, self.services.door_socket, self.services.gateway_token),
-            grader=wiring.grader_client(self.services.grader_socket, self.services.grader_token),
-            observer=breaker,
-            labels=manifest.labels,
-            ready=self.services.ready,
-        )
-        pool = InlinePool(crew, breaker, self.concurrency)
-        if on_pool is not None:
-            on_pool(pool)
-        try:
+        at = self.services
+        async with (
+            wiring.gateway_client(at.gateway_socket, at.door_socket, at.gateway_token) as gateway,
+            wiring.grader_client(at.grader_socket, at.grader_token) as grader,
+        ):
+            crew = wiring.crew(
+                settings=self.settings,
+                store=self.store,
+                backend=self.backend,
+                gateway=gateway,
+                grader=grader,
+                observer=breaker,
+                labels=manifest.labels,
+                ready=at.ready,
+            )
+            pool = InlinePool(crew, breaker, self.concurrency)
+            if on_pool is not None:
+                on_pool(pool)
             return await execute(manifest, self.store, pool, breaker)
-        finally:
-            await wiring.close(crew)
 
 
 @contextlib.asynccontextmanager
-async def open_local(settings: Settings, backend: SandboxBackend, store: ObjectStore, concurrency: int) -> AsyncIterator[Local]:
+async def open_local(settings: Settings, place: Place) -> AsyncIterator[Local]:
     """Start the services and give everything that runs need. Raises InfrastructureError when a service does not start."""
-    async with local_services(settings, concurrency=concurrency) as services:
-        yield Local(settings, store, backend, services, concurrency)
+    concurrency = settings.concurrency or os.cpu_count() or 1
+    async with local_services(settings, place.scratch, concurrency=concurrency) as services:
+        yield Local(settings, place.store, place.backend, services, concurrency)

@@ -13,21 +13,13 @@ from orchestrator import __version__
 from orchestrator.errors import Problem, RefusedError, SpecError, nearest
 from orchestrator.records.manifest import Bundles, Code, ManifestAgent, ManifestTask, RunManifest
 from orchestrator.records.state import EndedAs
+from orchestrator.spec.agents import BUILT_IN, built_in_agent, check_scripts, load_agent, model_agent
 from orchestrator.spec.base import digest
 from orchestrator.spec.checks import FinalCheck
-from orchestrator.spec.load import (
-    LoadedAgent,
-    LoadedSuite,
-    LoadedTask,
-    check_scripts,
-    load_agent,
-    load_submission,
-    load_suite,
-)
+from orchestrator.spec.load import load_submission, load_suite
+from orchestrator.spec.loaded import LoadedAgent, LoadedSuite, LoadedTask
 from orchestrator.spec.submission import RunLimits
 from orchestrator.spec.task import Task, flat_checks
-
-BUILT_IN = ("oracle", "nop")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +92,9 @@ def load_order(order: Order) -> Loaded:
         for agent in agents:
             problems += check_scripts(agent, suite)
     if not order.agents and not order.model:
-        problems.append(Problem(str(order.suite), message="no agent; add --agent oracle, --agent FILE, or --model PROVIDER/NAME"))
+        problems.append(
+            Problem(str(order.suite), message="no agent; add --agent oracle, --agent FILE, or --model PROVIDER/NAME")
+        )
     if problems or suite is None:
         raise SpecError(problems)
     return Loaded(suite, select(suite, order.tasks), tuple(agents))
@@ -111,14 +105,14 @@ def select(suite: LoadedSuite, patterns: tuple[str, ...]) -> tuple[LoadedTask, .
     ids = [task.task.id for task in suite.tasks]
     idle = [pattern for pattern in patterns if not any(fnmatchcase(name, pattern) for name in ids)]
     if idle:
-        raise SpecError([Problem(str(suite.folder), message=f"no task matches {name!r}{nearest(name, ids)}") for name in idle])
+        raise SpecError(
+            [Problem(str(suite.folder), message=f"no task matches {name!r}{nearest(name, ids)}") for name in idle]
+        )
     return tuple(task for task in suite.tasks if not patterns or any(fnmatchcase(task.task.id, p) for p in patterns))
 
 
 def find_agent(name: str, order: Order, suite: LoadedSuite | None) -> LoadedAgent:
     """Return an agent by built-in name, file, or name of a file in an ``agents`` folder. Raises SpecError with the places looked at."""
-    from orchestrator.spec.load import built_in_agent, model_agent
-
     if name == "react" and order.model and not order.agents:
         return model_agent(order.model)
     if name in BUILT_IN or name.startswith("wrong/"):
@@ -175,18 +169,23 @@ def manifest_task(loaded: LoadedTask, samples: int | None) -> ManifestTask:
 
 
 def manifest_agent(loaded: LoadedAgent) -> ManifestAgent:
-    """Return what the manifest says of an agent."""
+    """Return what the manifest says of an agent. The type ``scripted`` talks to its own conversations unless it names models."""
+    agent = loaded.agent
+    if agent.type == "scripted" and not agent.models:
+        agent = agent.model_copy(update={"models": {"main": f"scripted/{loaded.name}"}})
     return ManifestAgent(
         name=loaded.name,
         digest=loaded.digest,
-        agent=loaded.agent,
+        agent=agent,
         prompt=loaded.prompt,
         bundle=loaded.bundle.digest if loaded.bundle else None,
         scripts=loaded.scripts.digest if loaded.scripts else None,
     )
 
 
-def build_manifest(order: Order, loaded: Loaded, backend: str, labels: dict[str, str], grader_version: str) -> RunManifest:
+def build_manifest(
+    order: Order, loaded: Loaded, backend: str, labels: dict[str, str], grader_version: str
+) -> RunManifest:
     """Return the manifest of a new run."""
     now = datetime.now(UTC)
     tasks = tuple(manifest_task(task, order.samples) for task in loaded.tasks)
@@ -221,7 +220,9 @@ def code_of(folder: Path) -> Code:
 
     def git(*words: str) -> str | None:
         try:
-            done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=20, check=False)
+            done = subprocess.run(
+                ["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=20, check=False
+            )
         except (OSError, subprocess.TimeoutExpired):
             return None
         return done.stdout.strip() if done.returncode == 0 else None

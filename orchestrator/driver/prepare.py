@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from orchestrator import wiring
+from orchestrator.driver.local import Place
 from orchestrator.driver.order import Loaded, Order, build_manifest, refuse
 from orchestrator.errors import Problem, SpecError
-from orchestrator.interfaces import ObjectStore, SandboxBackend
+from orchestrator.interfaces import SandboxBackend
 from orchestrator.plan.refuse import refusals
 from orchestrator.records import keys
 from orchestrator.records.manifest import RunManifest
 from orchestrator.settings import Settings
 from orchestrator.spec.bundle import Bundle
+from orchestrator.spec.loaded import LoadedAgent
+from orchestrator.storage.bundles import publish as publish_bundle
 
 
 def check_order(loaded: Loaded, backend: SandboxBackend, settings: Settings) -> None:
@@ -41,15 +44,25 @@ def _model_refusals(name: str, models: tuple[str, ...], settings: Settings) -> l
     ]
 
 
+def _script_refusals(agent: LoadedAgent, loaded: Loaded) -> list[str]:
+    if agent.scripts is None:
+        return []
+    there = {item.path for item in agent.scripts.items}
+    missing = [task.task.id for task in loaded.tasks if f"{task.task.id}.json" not in there]
+    return [f"agent {agent.name}: its scripts have no conversation for task {task}" for task in missing]
+
+
 async def publish(
-    store: ObjectStore, order: Order, loaded: Loaded, backend: str, labels: dict[str, str], grader_version: str
+    place: Place, order: Order, loaded: Loaded, labels: dict[str, str], grader_version: str
 ) -> RunManifest:
     """Upload every bundle of the run, then create its manifest. Raises SpecError when the run id is taken."""
     for audience, bundle in _bundles(loaded):
-        await wiring.publish_bundle(store, audience, bundle)
-    manifest = build_manifest(order, loaded, backend, labels, grader_version)
-    if not await store.create(keys.manifest(manifest.run), manifest.to_bytes()):
-        raise SpecError([Problem(manifest.run, message="there is a run of that name; choose another --run-id, or resume it")])
+        await publish_bundle(place.store, audience, bundle)
+    manifest = build_manifest(order, loaded, place.backend.name, labels, grader_version)
+    if not await place.store.create(keys.manifest(manifest.run), manifest.to_bytes()):
+        raise SpecError(
+            [Problem(manifest.run, message="there is a run of that name; choose another --run-id, or resume it")]
+        )
     return manifest
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from orchestrator.dataset.rows import read_many
 from orchestrator.interfaces import ObjectStore
 from orchestrator.records import keys
 from orchestrator.records.ids import TrialId
 from orchestrator.records.manifest import RunManifest
 from orchestrator.records.outcome import Outcome
-
-_AT_ONCE = 32
 
 
 @dataclass(frozen=True)
@@ -31,14 +29,12 @@ async def load_manifest(store: ObjectStore, run: str) -> RunManifest:
 
 async def load_committed(store: ObjectStore, run: str) -> Committed:
     """Return what is committed. Only markers count; nothing is taken from memory of an earlier process."""
-    limit = asyncio.Semaphore(_AT_ONCE)
 
     async def read(key: str) -> Outcome:
-        async with limit:
-            return Outcome.from_bytes(await store.get(key), key)
+        return Outcome.from_bytes(await store.get(key), key)
 
     found: dict[TrialId, list[Outcome]] = {}
-    for outcome in await asyncio.gather(*map(read, await store.list(keys.outcomes(run)))):
+    for outcome in await read_many(read, await store.list(keys.outcomes(run))):
         found.setdefault(TrialId.parse(outcome.trial), []).append(outcome)
     for launches in found.values():
         launches.sort(key=lambda outcome: outcome.launch)

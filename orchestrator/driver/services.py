@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import secrets
 import shutil
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from orchestrator.driver.child import Child
+from orchestrator.errors import InfrastructureError
 from orchestrator.settings import Settings
+
+_LONGEST_FOLDER = 70
+"""Bytes of the scratch folder's path: a socket's path has 107 in all, and sandboxes put folders of their own below."""
 
 
 @dataclass(frozen=True)
@@ -37,53 +43,80 @@ class Services:
         await self.grader.ready()
 
 
-@contextlib.asynccontextmanager
-async def local_services(settings: Settings, *, concurrency: int) -> AsyncIterator[Services]:
-    """Start gateway and grader and end them afterwards. Raises InfrastructureError with the end of a log when one does not start."""
-    folder = Path(tempfile.mkdtemp(prefix="orch-", dir="/tmp"))  # noqa: S108 - 0700 by mkdtemp; a short path, since sockets allow 107 bytes
-    logs = settings.logs_folder
-    logs.mkdir(parents=True, exist_ok=True)
+@contextlib.contextmanager
+def scratch_folder(settings: Settings) -> Iterator[Path]:
+    """Make a folder for sockets and running sandboxes that only we may open, and remove it afterwards.
+
+    Raises InfrastructureError when it cannot be made, or when its path leaves no room for a socket's name.
+    """
+    parent = settings.scratch or Path(tempfile.gettempdir())
     try:
-        gateway_token, grader_token = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
-        gateway = Child(
-            "gateway",
-            ("-m", "orchestrator", "serve", "gateway"),
-            {
-                "store": settings.store,
-                "cache": str(settings.cache),
-                "gateway": {
-                    "socket": str(folder / "g.sock"),
-                    "door": str(folder / "d.sock"),
-                    "admin_token": gateway_token,
-                    "folder": str(folder / "t"),
-                    "providers": providers(settings),
-                },
-            },
-            logs / "gateway.log",
-        )
-        grader = Child(
-            "grader",
-            ("-m", "grader_service", "serve"),
-            {
-                "socket": str(folder / "r.sock"),
-                "store": settings.store,
-                "token": grader_token,
-                "folder": str(folder / "grading"),
-                "concurrency": concurrency,
-            },
-            logs / "grader.log",
-        )
-        async with contextlib.AsyncExitStack() as stack:
-            await stack.enter_async_context(gateway)
-            await stack.enter_async_context(grader)
-            yield Services(
-                str(folder / "g.sock"),
-                str(folder / "d.sock"),
-                gateway_token,
-                str(folder / "r.sock"),
-                grader_token,
-                gateway,
-                grader,
-            )
+        parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix="orch-", dir=parent))  # 0700
+    except OSError as error:
+        msg = f"no folder for running sandboxes below {parent}: {error.strerror}; set ORCHESTRATE_SCRATCH to another place"
+        raise InfrastructureError(msg, cause="scratch") from error
+    try:
+        if len(bytes(folder)) > _LONGEST_FOLDER:
+            msg = f"{folder} is too long for unix sockets ({_LONGEST_FOLDER} bytes at most); set ORCHESTRATE_SCRATCH to a shorter path"
+            raise InfrastructureError(msg, cause="scratch")
+        yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.asynccontextmanager
+async def local_services(settings: Settings, folder: Path, *, concurrency: int) -> AsyncIterator[Services]:
+    """Start gateway and grader and end them afterwards. Raises InfrastructureError with the end of a log when one does not start."""
+    gateway_token, grader_token = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+    gateway = Child(
+        "gateway",
+        ("-m", "orchestrator", "serve", "gateway"),
+        _gateway(settings, folder, gateway_token),
+        folder / "gateway.log",
+    )
+    grader_config = {
+        "socket": str(folder / "r.sock"),
+        "store": settings.store,
+        "token": grader_token,
+        "folder": str(folder / "grading"),
+        "concurrency": concurrency,
+    }
+    grader = Child("grader", ("-m", "grader_service", "serve"), grader_config, folder / "grader.log")
+    async with contextlib.AsyncExitStack() as stack:
+        await asyncio.gather(gateway.start(), grader.start())
+        stack.push_async_callback(gateway.end)
+        stack.push_async_callback(grader.end)
+        yield Services(
+            gateway_socket=str(folder / "g.sock"),
+            door_socket=str(folder / "d.sock"),
+            gateway_token=gateway_token,
+            grader_socket=str(folder / "r.sock"),
+            grader_token=grader_token,
+            gateway=gateway,
+            grader=grader,
+        )
+
+
+def _gateway(settings: Settings, folder: Path, token: str) -> dict[str, Any]:
+    providers = {
+        name: {
+            "base_url": provider.base_url,
+            "key": provider.secret.get_secret_value() if provider.secret else None,
+            "headers": {header: value.get_secret_value() for header, value in provider.headers.items()},
+            "timeout_seconds": provider.timeout_seconds,
+            "concurrency": provider.concurrency,
+        }
+        for name, provider in settings.providers.items()
+    }
+    return {
+        "store": settings.store,
+        "cache": str(settings.cache),
+        "gateway": {
+            "socket": str(folder / "g.sock"),
+            "door": str(folder / "d.sock"),
+            "admin_token": token,
+            "folder": str(folder / "trajectories"),
+            "providers": providers,
+        },
+    }

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from orchestrator import wiring
 from orchestrator.driver.inline import InlinePool
-from orchestrator.driver.local import open_local
+from orchestrator.driver.local import open_local, open_place
 from orchestrator.driver.order import Loaded, Order, load_order
 from orchestrator.driver.prepare import check_order, publish
 from orchestrator.errors import InfrastructureError
@@ -38,15 +37,13 @@ async def run_order(
     order: Order, loaded: Loaded, settings: Settings, on_pool: Callable[[InlinePool], None]
 ) -> tuple[RunManifest, list[TrialEnd]]:
     """Run a whole order. Raises InfrastructureError when the run was paused by repeated failures of ours."""
-    store = wiring.object_store(settings.store)
-    backend = wiring.sandbox_backend(settings.backend, settings.scratch)
-    check_order(loaded, backend, settings)
-    labels = dict(await backend.preflight())
-    concurrency = wiring.concurrency(settings)
-    async with open_local(settings, backend, store, concurrency) as local:
-        manifest = await publish(store, order, loaded, backend.name, labels, local.services.grader_version)
-        collector = Collector()
-        execution = await local.run(manifest, collector, on_pool)
+    collector = Collector()
+    with open_place(settings) as place:
+        check_order(loaded, place.backend, settings)
+        labels = dict(await place.backend.preflight())
+        async with open_local(settings, place) as local:
+            manifest = await publish(place, order, loaded, labels, local.services.grader_version)
+            execution = await local.run(manifest, collector, on_pool)
     if execution.paused is not None:
         raise execution.paused
     return manifest, collector.ends

@@ -13,7 +13,8 @@ from orchestrator.driver.single import run_order
 from orchestrator.interfaces import TrialEnd
 from orchestrator.records.verdict import TrialResult, trial_result
 from orchestrator.settings import Settings
-from orchestrator.spec.load import LoadedTask, load_suite
+from orchestrator.spec.load import load_suite
+from orchestrator.spec.loaded import LoadedTask
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,9 @@ class TaskProof:
 
     def as_json(self) -> dict[str, Any]:
         """Return the published form."""
-        wrong = [{"name": item.name, "result": item.result, "failed_checks": list(item.failed_checks)} for item in self.wrong]
+        wrong = [
+            {"name": item.name, "result": item.result, "failed_checks": list(item.failed_checks)} for item in self.wrong
+        ]
         return {
             "task": self.task,
             "ok": self.ok,

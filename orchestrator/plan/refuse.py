@@ -30,7 +30,9 @@ def task_refusals(task: Task) -> list[str]:
     found = [f"{name} {_LATER}" for name, value in present if value not in (None, ())]
     for check in flat_checks(task.checks):
         if check.type not in RUNNABLE_CHECKS:
-            found.append(f"check {check.id!r}: type {check.type!r} {_LATER}; it runs {', '.join(sorted(RUNNABLE_CHECKS))}")
+            found.append(
+                f"check {check.id!r}: type {check.type!r} {_LATER}; it runs {', '.join(sorted(RUNNABLE_CHECKS))}"
+            )
         if isinstance(check, CommandCheck):
             found.extend(_command_refusals(check))
     found.extend(
@@ -53,7 +55,10 @@ def _command_refusals(check: CommandCheck) -> Iterable[str]:
 
 
 def refusals(
-    tasks: Iterable[Task], agents: Iterable[tuple[str, Agent]], backend: SandboxBackend, agent_refusals: Callable[[Agent], list[str]]
+    tasks: Iterable[Task],
+    agents: Iterable[tuple[str, Agent]],
+    backend: SandboxBackend,
+    agent_refusals: Callable[[Agent], list[str]],
 ) -> list[str]:
     """Return every reason why these tasks and agents cannot run on this backend, each naming its task or agent."""
     found = []

@@ -25,7 +25,15 @@ def all_trials(manifest: RunManifest) -> list[PlannedTrial]:
             if runs_task(agent, task):
                 for sample in range(1, task.samples + 1):
                     trial = TrialId(task.id, agent.name, sample)
-                    planned.append(PlannedTrial(id=trial, task=task, agent=agent, seed=trial_seed(manifest.seed, trial), launches_left=launches))
+                    planned.append(
+                        PlannedTrial(
+                            id=trial,
+                            task=task,
+                            agent=agent,
+                            seed=trial_seed(manifest.seed, trial),
+                            launches_left=launches,
+                        )
+                    )
     return sorted(planned, key=lambda trial: trial.id.sample)
 
 
@@ -41,7 +49,9 @@ class Remaining:
     """Trials whose launches all failed on our side."""
 
 
-def remaining(manifest: RunManifest, outcomes: Mapping[TrialId, Sequence[Outcome]], graded: Iterable[TrialId]) -> Remaining:
+def remaining(
+    manifest: RunManifest, outcomes: Mapping[TrialId, Sequence[Outcome]], graded: Iterable[TrialId]
+) -> Remaining:
     """Return what is left, from what the store holds.
 
     A result is final. A launch that an operator cancelled is launched again: it says nothing about the agent, and does not count against

@@ -38,11 +38,15 @@ def decide(ending: Ending, seal: Seal, final: FinalAnswer | None, *, cancelled: 
         return Decision(_SEEN_FROM_OUTSIDE[ending.cause])
     wall = ending.ended - ending.started
     if ending.cause == "wall_clock" and seal.waiting_s > wall / 2:
-        return Decision("infra_lost", "waiting", f"{seal.waiting_s:.0f} s of {wall:.0f} s were spent waiting for the model provider")
+        return Decision(
+            "infra_lost", "waiting", f"{seal.waiting_s:.0f} s of {wall:.0f} s were spent waiting for the model provider"
+        )
     if ending.cause == "wall_clock" or seal.stopped == "wall_clock":
         return Decision("wall_clock")
     if seal.stopped == "model_api_error":
-        return Decision("model_api_error", "model_api_error", "the model provider could not be reached or kept failing; see `logs`")
+        return Decision(
+            "model_api_error", "model_api_error", "the model provider could not be reached or kept failing; see `logs`"
+        )
     if seal.stopped is not None and seal.stopped != "model_request_error":
         return Decision(seal.stopped)
     return Decision(_own_ending(ending, seal, final))

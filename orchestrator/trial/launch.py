@@ -5,7 +5,15 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from orchestrator.interfaces import AgentProgram, Input, LaunchRequest, PlannedTrial, Registration, SandboxLimits, SandboxSpec
+from orchestrator.interfaces import (
+    AgentProgram,
+    Input,
+    LaunchRequest,
+    PlannedTrial,
+    Registration,
+    SandboxLimits,
+    SandboxSpec,
+)
 from orchestrator.trial.crew import Crew
 
 
@@ -70,5 +78,5 @@ async def _program_inputs(program: AgentProgram, crew: Crew) -> list[Input]:
         inputs.append(Input(source=folder, target="/agent"))
     if program.solution is not None:
         solution = await crew.bundles.fetch("solutions", program.solution)
-        inputs.append(Input(source=solution / "solution", target="/solution"))
+        inputs.append(Input(source=solution, target="/solution"))
     return inputs

@@ -90,7 +90,9 @@ async def _act(
     return await _outcome(run, planned, launch, crew, observed)
 
 
-async def _until_dead(sandbox: Sandbox, registration: Registration, crew: Crew, stop: asyncio.Event) -> tuple[Ending, bool]:
+async def _until_dead(
+    sandbox: Sandbox, registration: Registration, crew: Crew, stop: asyncio.Event
+) -> tuple[Ending, bool]:
     """Wait for the tree's death; stop it when the gateway or an operator asks. Returns the ending and whether an operator asked."""
     ended = asyncio.create_task(sandbox.ended())
     spent = asyncio.create_task(crew.gateway.stop_reason(registration.launch))
@@ -163,7 +165,9 @@ async def _outcome(run: str, planned: PlannedTrial, launch: int, crew: Crew, see
     )
 
 
-def _lost(run: str, planned: PlannedTrial, launch: int, crew: Crew, started: float, error: InfrastructureError) -> Outcome:
+def _lost(
+    run: str, planned: PlannedTrial, launch: int, crew: Crew, started: float, error: InfrastructureError
+) -> Outcome:
     now = time.time()
     return Outcome(
         run=run,

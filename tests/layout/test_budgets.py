@@ -36,7 +36,9 @@ def test_every_top_folder_has_a_readme() -> None:
 
 @pytest.mark.parametrize("command", [["-c", "import orchestrator.cli.main"], ["-m", "orchestrator", "--help"]])
 def test_the_command_line_starts_without_heavy_packages(command: list[str]) -> None:
-    done = subprocess.run([sys.executable, "-X", "importtime", *command], capture_output=True, text=True, check=True, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", *command], capture_output=True, text=True, check=True, cwd=ROOT
+    )
     loaded = {line.rsplit("|", 1)[-1].strip().split(".")[0] for line in done.stderr.splitlines() if "|" in line}
     assert loaded.isdisjoint(HEAVY)
     assert "typer" in loaded  # the reading of importtime works
@@ -44,5 +46,9 @@ def test_the_command_line_starts_without_heavy_packages(command: list[str]) -> N
 
 def test_every_public_name_has_a_docstring_in_interfaces() -> None:
     tree = ast.parse((ROOT / "orchestrator/interfaces.py").read_text())
-    bare = [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.AsyncFunctionDef) and not ast.get_docstring(node)]
+    bare = [
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef | ast.AsyncFunctionDef) and not ast.get_docstring(node)
+    ]
     assert not bare

@@ -1,0 +1,139 @@
+"""``orchestrate report``, ``show``, ``logs`` and ``pull``: read what the store holds. Nothing here writes to it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli.options import JsonOption, RunArgument, StoreOption, settings_from
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from orchestrator.dataset.rows import RunData
+    from orchestrator.interfaces import ObjectStore
+    from orchestrator.records.ids import TrialId
+    from orchestrator.settings import Settings
+
+TrialArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="[TRIAL]", help="TASK[@AGENT][:N]; the first failure when absent.", show_default=False),
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    for command in (report, show, logs, pull):
+        app.command()(command)
+
+
+def report(run: RunArgument = "last", store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Print the report of a run."""
+    settings = settings_from(store=store)
+    asyncio.run(_report(run, settings, as_json=as_json))
+
+
+def show(run: RunArgument, trial: TrialArgument = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Show one trial: ending, each check expected against actual, what changed, last output."""
+    asyncio.run(_show(run, trial, settings_from(store=store), as_json=as_json))
+
+
+def logs(run: RunArgument, trial: TrialArgument = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Print the trajectory of one trial: model calls, tool calls, results, refusals."""
+    asyncio.run(_logs(run, trial, settings_from(store=store), as_json=as_json))
+
+
+def pull(
+    run: RunArgument,
+    trial: Annotated[str, typer.Argument(metavar="TRIAL", help="TASK[@AGENT][:N]")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="New or empty folder.")],
+    store: StoreOption = None,
+) -> None:
+    """Copy the frozen workspace, trajectory, output and verdict of one trial into a folder."""
+    asyncio.run(_pull(run, trial, folder, settings_from(store=store)))
+
+
+def console() -> Console:
+    """Return where tables go: coloured and as wide as the terminal, plain and wide when piped."""
+    from rich.console import Console
+
+    found = Console(highlight=False, markup=False, emoji=False)
+    return found if found.is_terminal else Console(highlight=False, markup=False, emoji=False, width=200)
+
+
+async def print_report(store: ObjectStore, run: str, *, as_json: bool) -> None:
+    """Print the report of a run on standard output."""
+    from orchestrator.dataset.rows import collect
+    from orchestrator.report.jsonform import as_json as json_form
+    from orchestrator.report.summary import summarise
+    from orchestrator.report.terminal import render_terminal
+
+    summary = summarise(await collect(store, run))
+    if as_json:
+        print(json.dumps(json_form(summary), indent=2, ensure_ascii=False))
+    else:
+        render_terminal(summary, console())
+
+
+async def _report(text: str, settings: Settings, *, as_json: bool) -> None:
+    from orchestrator import wiring
+    from orchestrator.report.select import resolve_run
+
+    store = wiring.object_store(settings.store)
+    await print_report(store, await resolve_run(store, text), as_json=as_json)
+
+
+async def _resolve(run: str, trial: str | None, settings: Settings) -> tuple[ObjectStore, RunData, TrialId]:
+    from orchestrator import wiring
+    from orchestrator.dataset.rows import collect
+    from orchestrator.report.select import resolve_run, resolve_trial
+
+    store = wiring.object_store(settings.store)
+    data = await collect(store, await resolve_run(store, run))
+    return store, data, resolve_trial(data, trial)
+
+
+async def _show(run: str, trial: str | None, settings: Settings, *, as_json: bool) -> None:
+    store, data, found = await _resolve(run, trial, settings)
+    await _print_trial(store, settings, data, found, as_json=as_json)
+
+
+async def _print_trial(store: ObjectStore, settings: Settings, data: RunData, trial: TrialId, *, as_json: bool) -> None:
+    from orchestrator import wiring
+    from orchestrator.report.show import show_trial
+
+    bundles = wiring.bundle_source(store, settings.cache)
+    shown = await show_trial(store, bundles, data, trial, None if as_json else console())
+    if as_json:
+        print(json.dumps(shown, indent=2, ensure_ascii=False))
+
+
+async def print_trial(store: ObjectStore, settings: Settings, run: str, trial: TrialId, *, as_json: bool) -> bool:
+    """Show one trial of a run and return whether it passed."""
+    from orchestrator.dataset.rows import collect
+
+    data = await collect(store, run)
+    await _print_trial(store, settings, data, trial, as_json=as_json)
+    return any(row.trial == trial and row.result == "passed" for row in data.rows)
+
+
+async def _logs(run: str, trial: str | None, settings: Settings, *, as_json: bool) -> None:
+    from orchestrator.report.logs import show_logs
+
+    store, data, found = await _resolve(run, trial, settings)
+    events = await show_logs(store, data, found, None if as_json else console())
+    if as_json:
+        for event in events:
+            print(json.dumps(event, ensure_ascii=False))
+
+
+async def _pull(run: str, trial: str, folder: Path, settings: Settings) -> None:
+    from orchestrator import wiring
+    from orchestrator.report.pull import pull_trial
+
+    store, data, found = await _resolve(run, trial, settings)
+    await pull_trial(store, wiring.bundle_source(store, settings.cache), data, found, folder, console())
