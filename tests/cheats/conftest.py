@@ -9,7 +9,15 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "service"))
 
 from grader_world import GraderWorld  # noqa: E402
 
+from grader_service.programs import Programs, lay_programs, warm_packages  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
+    warm_packages()
+    return lay_programs(tmp_path_factory.mktemp("programs"))
+
 
 @pytest.fixture
-def world(short_folder: Path) -> GraderWorld:
-    return GraderWorld(short_folder)
+def world(short_folder: Path, programs: Programs) -> GraderWorld:
+    return GraderWorld(short_folder, programs)

@@ -5,7 +5,15 @@ from pathlib import Path
 import pytest
 from grader_world import GraderWorld
 
+from grader_service.programs import Programs, lay_programs, warm_packages
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
+    warm_packages()
+    return lay_programs(tmp_path_factory.mktemp("programs"))
+
 
 @pytest.fixture
-def world(short_folder: Path) -> GraderWorld:
-    return GraderWorld(short_folder)
+def world(short_folder: Path, programs: Programs) -> GraderWorld:
+    return GraderWorld(short_folder, programs)

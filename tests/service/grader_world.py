@@ -15,7 +15,7 @@ from typing import Any
 
 from grader_service.checks.case import Tools
 from grader_service.grade import Grading, grade
-from grader_service.programs import lay_programs, warm_packages
+from grader_service.programs import Programs, lay_programs
 from grader_service.settings import GraderSettings
 from orchestrator.records import keys
 from orchestrator.records.base import BlobRef
@@ -94,15 +94,15 @@ def entries_and_tar(before: Files, after: Files, links: dict[str, str] | None = 
 class GraderWorld:
     """One store, one run, one trial."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, programs: Programs | None = None) -> None:
         self.folder = folder
+        self.programs = programs
         self.store_folder = folder / "store"
         self.store = FileStore(self.store_folder)
         self.before: Files = {}
 
     def tools(self, **settings: Any) -> Tools:
-        programs = lay_programs(self.folder / "programs")
-        warm_packages()
+        programs = self.programs or lay_programs(self.folder / "programs")
         return Tools(
             backend=BubblewrapBackend(self.folder / "sandboxes"), programs=programs, settings=GraderSettings(**settings)
         )
