@@ -38,6 +38,7 @@ PATH_BYTES = 4095
 FINDINGS = 200
 """Findings kept; the rest is counted."""
 _CHUNK = 1 << 20
+_NOTHING = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"  # digest of no bytes: empty files need no opening
 _KINDS = {
     stat.S_IFREG: "file",
     stat.S_IFDIR: "dir",
@@ -94,7 +95,16 @@ class Freezer:
             yield "".join(lines).encode("utf-8", "surrogatepass")
 
     def changes(self) -> Iterator[bytes]:
-        """Yield the tar of changed and added entries. Raises RuntimeError when ``entries`` has not been read."""
+        """Yield the tar of changed and added entries, once ``entries`` has been read to its end."""
+        gathered = bytearray()
+        for piece in self._members():
+            gathered += piece
+            if len(gathered) >= _CHUNK:
+                yield bytes(gathered)
+                gathered.clear()
+        yield bytes(gathered)
+
+    def _members(self) -> Iterator[bytes]:
         roots = dict(self._areas)
         at = 0
         while at < len(self._kept):
@@ -102,7 +112,7 @@ class Freezer:
             area, path, kind, mode, size, digest, target = marshal.loads(self._kept[at + 4 : at + 4 + length])  # noqa: S302 - our own bytes
             at += 4 + length
             yield header(area.encode() + b"/" + path, kind, mode, size, target)
-            if kind == "file":
+            if kind == "file" and size:
                 yield from self._content(roots[area], area, path, size, digest)
         yield END
 
@@ -215,6 +225,8 @@ class Freezer:
         if size > self._limit or size > self._left:
             return None, "too_large"
         self._left -= size
+        if size == 0:
+            return _NOTHING, None
         try:
             descriptor = self._open(root, path)
         except OSError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import struct
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWUSER = 0x10000000
@@ -18,10 +19,7 @@ MS_REC = 16384
 MS_PRIVATE = 1 << 18
 
 _SYS_OPENAT2 = 437  # the same number on every architecture
-_RESOLVE_NO_XDEV = 0x01
-_RESOLVE_NO_MAGICLINKS = 0x02
-_RESOLVE_NO_SYMLINKS = 0x04
-_RESOLVE_BENEATH = 0x08
+_RESOLVE = 0x01 | 0x02 | 0x04 | 0x08  # no mount crossed, no magic link, no symbolic link, nothing above the root
 _PIDFD_GET_INFO = 0xC040FF0B  # _IOWR(0xFF, 11, struct pidfd_info), whose first version has 64 bytes
 _PIDFD_INFO_EXIT = 8
 
@@ -57,12 +55,8 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
 
 def open_beneath(root: int, path: bytes, flags: int) -> int:
     """Open ``path`` below the folder ``root`` without following any link on the way, nor crossing a mount. Raises OSError."""
-    how = (ctypes.c_uint64 * 3)(
-        flags | os.O_CLOEXEC | os.O_NOFOLLOW,
-        0,
-        _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS | _RESOLVE_NO_XDEV,
-    )
-    result: int = _libc.syscall(ctypes.c_long(_SYS_OPENAT2), ctypes.c_int(root), path, how, ctypes.c_size_t(24))
+    how = struct.pack("QQQ", flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0, _RESOLVE)
+    result: int = _libc.syscall(_SYS_OPENAT2, root, path, how, ctypes.c_size_t(24))
     return _check(result, os.fsdecode(path[:200]))
 
 
