@@ -55,7 +55,7 @@ async def running_gateway(
     ) as session:
         registry = Registry(config, trajectories, bundles, session)
         admin = AdminSide(registry, store, config.admin_token.get_secret_value())
-        runner = web.AppRunner(admin.application(), access_log=None, shutdown_timeout=0.5)
+        runner = web.AppRunner(admin.application(), access_log=None, shutdown_timeout=0.1)
         await runner.setup()
         door: Door | None = None
         try:

@@ -128,7 +128,8 @@ def test_a_provider_that_fails_for_good_is_infrastructure(world, status):
 def test_a_provider_that_fails_for_good_stops_the_launch_at_once(world):
     async def live():
         async with provider(error(401)) as (url, _):
-            async with world(providers={"openai": {"base_url": url, "key": KEY}}, grace_seconds=60).running() as here:
+            here = world(providers={"openai": {"base_url": url, "key": KEY}}, grace_seconds=60)
+            async with here.running():
                 inside = await here.launch(models={"main": "openai/gpt-x"}, scripts=None)
                 await inside.chat()
                 return await here.client.stop_reason(inside.launch), await inside.chat()

@@ -1,0 +1,383 @@
+"""Agents that mean harm: each gets a typed answer or silence, and a second launch goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import time
+
+import pytest
+from gateway_world import put_state
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+SMALL = {
+    "limits": {
+        "body_bytes": 1 << 20,
+        "buffered_bytes": 2 << 20,
+        "connections": 4,
+        "idle_seconds": 1,
+        "body_seconds": 0.5,
+    }
+}
+
+
+def both(world, attack, config=None):
+    """Run ``attack(here, inside, other)`` and then prove that another launch is served quickly. Returns its result and the seal."""
+
+    async def live():
+        async with world(**(SMALL if config is None else config)).running() as here:
+            inside = await here.launch(1)
+            other = await here.launch(2)
+            found = await attack(here, inside, other)
+            began = time.monotonic()
+            status, _, _ = await other.chat()
+            assert status == 200
+            assert time.monotonic() - began < 2
+            return found, await here.client.seal(inside.launch)
+
+    return asyncio.run(live())
+
+
+def kinds(seal):
+    return {finding.type for finding in seal.findings}
+
+
+def read_all(connection):
+    connection.settimeout(10)
+    data = b""
+    with contextlib.suppress(ConnectionError):
+        while part := connection.recv(65536):
+            data += part
+    return data
+
+
+def head(inside, extra="", path="/v1/chat/completions", method="POST"):
+    token = inside.registration.agent_token
+    return f"{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n{extra}\r\n".encode()
+
+
+async def answered(inside, data):
+    with inside.raw(data) as connection:
+        return await asyncio.to_thread(read_all, connection)
+
+
+@pytest.mark.parametrize(
+    ("choose", "status", "kind"),
+    [
+        (lambda a, b: b.registration.agent_token, 403, "wrong_token"),
+        (lambda a, b: a.registration.door.token, 403, "wrong_token"),
+        (lambda a, b: a.registration.agent_token[:-1] + "0", 401, "bad_token"),
+        (lambda a, b: a.registration.agent_token.replace("agent", "freezer"), 401, "bad_token"),
+        (lambda a, b: "x" * 5000, 401, "bad_token"),
+        (lambda a, b: "", 401, "no_token"),
+    ],
+)
+def test_a_wrong_token_gets_nothing_and_is_recorded(world, choose, status, kind):
+    async def attack(_here, inside, other):
+        token = choose(inside, other)
+        if token == inside.registration.agent_token:
+            pytest.skip("the last digit was 0")
+        return await inside.ask("GET", "/tools", token=token)
+
+    answer, seal = both(world, attack)
+    assert (answer[0], answer[1]["error"]["type"]) == (status, kind)
+    assert kind in kinds(seal)
+
+
+def test_an_api_key_header_is_a_token_too(world):
+    async def attack(_here, inside, _other):
+        headers = {"Authorization": "", "x-api-key": inside.registration.agent_token}
+        return await inside.ask("GET", "/tools", headers=headers)
+
+    assert both(world, attack)[0][0] == 200
+
+
+def test_after_the_seal_nothing_listens(world):
+    async def attack(here, inside, _other):
+        kept = inside.raw(head(inside, path="/tools", method="GET"))
+        await asyncio.to_thread(kept.recv, 65536)
+        await here.client.seal(inside.launch)
+        with kept, contextlib.suppress(ConnectionError):
+            kept.sendall(head(inside, path="/tools", method="GET"))
+            assert await asyncio.to_thread(read_all, kept) == b""
+        with pytest.raises(ConnectionRefusedError):
+            inside.raw(b"")
+        return True
+
+    assert both(world, attack)[0]
+
+
+def test_a_body_that_says_it_has_ten_gigabytes_is_refused_unread(world):
+    async def attack(_here, inside, _other):
+        return await answered(inside, head(inside, f"Content-Length: {10 << 30}\r\n") + b"{")
+
+    data, seal = both(world, attack)
+    assert data.startswith(b"HTTP/1.1 413")
+    assert "request_too_large" in kinds(seal)
+
+
+def test_a_body_without_an_end_is_cut_off(world):
+    def flood(inside):
+        with inside.raw(head(inside, "Transfer-Encoding: chunked\r\n")) as connection:
+            with contextlib.suppress(ConnectionError):
+                for _ in range(64):
+                    connection.sendall(b"10000\r\n" + b"x" * 0x10000 + b"\r\n")
+            return read_all(connection)
+
+    async def attack(_here, inside, _other):
+        await asyncio.to_thread(flood, inside)
+
+    _, seal = both(world, attack)
+    assert "request_too_large" in kinds(seal)
+
+
+def test_a_body_that_drips_is_given_up(world):
+    async def attack(_here, inside, _other):
+        return await answered(inside, head(inside, "Content-Length: 100\r\n") + b"{")
+
+    data, seal = both(world, attack)
+    assert data.startswith(b"HTTP/1.1 408")
+    assert "request_timeout" in kinds(seal)
+
+
+def test_heads_that_never_end_are_given_up_and_hold_nobody_else(world):
+    async def attack(_here, inside, other):
+        lorises = [inside.raw(b"GET /tools HTTP/1.1\r\nX-A: ") for _ in range(20)]
+        assert (await other.chat())[0] == 200
+        ends = [await asyncio.to_thread(read_all, loris) for loris in lorises[:4]]
+        for loris in lorises:
+            loris.close()
+        return ends, await inside.ask("GET", "/tools")
+
+    (ends, after), _ = both(world, attack)
+    assert all(b"200" not in end for end in ends)
+    assert after[0] == 200
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        "".join(f"X-{n}: {n}\r\n" for n in range(5000)),
+        "X: " + "a" * 100_000 + "\r\n",
+        "Content-Length: 1\r\nContent-Length: 2\r\n",
+    ],
+)
+def test_a_flood_of_headers_is_a_bad_request(world, extra):
+    async def attack(_here, inside, _other):
+        return await answered(inside, head(inside, extra, "/tools", "GET"))
+
+    data, _ = both(world, attack)
+    assert data == b"" or data.startswith((b"HTTP/1.1 400", b"HTTP/1.0 400"))
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"\x16\x03\x01\x02\x00\x01\x00", b"GET\r\n\r\n", b"\0" * 4096, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"]
+)
+def test_bytes_that_are_no_http_are_dropped(world, garbage):
+    async def attack(_here, inside, _other):
+        return await answered(inside, garbage)
+
+    data, _ = both(world, attack)
+    assert b" 200 " not in data
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b'{"a":' * 500 + b"1" + b"}" * 500, "nests deeper than 64"),
+        (b"[" * 900_000, "not JSON"),
+        (b"[1]", "must be a JSON object"),
+        (b'{"a": NaN}', "not JSON"),
+        (b'{"a": "\\ud800"}', "not JSON"),
+        (b"\xff\xfe", "not JSON"),
+        (b"", "not JSON"),
+    ],
+)
+def test_json_that_is_wrong_or_too_deep_is_refused(world, body, says):
+    async def attack(_here, inside, _other):
+        return await inside.ask("POST", "/v1/chat/completions", body)
+
+    (status, answer, _), _ = both(world, attack)
+    assert (status, answer["error"]["type"]) == (400, "invalid_json")
+    assert says in answer["error"]["message"]
+
+
+def test_a_compressed_bomb_is_not_opened(world):
+    async def attack(_here, inside, _other):
+        return await inside.ask(
+            "POST", "/tools/finish", b"\x1f\x8b" + b"\0" * 100, headers={"Content-Encoding": "gzip"}
+        )
+
+    (status, answer, _), _ = both(world, attack)
+    assert (status, answer["error"]["type"]) == (415, "unsupported_encoding")
+
+
+def test_many_large_bodies_at_once_are_bounded(world):
+    part = b'{"model": "main", "messages": [{"role": "user", "content": "' + b"x" * 900_000
+
+    async def attack(_here, inside, _other):
+        open_ones = [inside.raw(head(inside, f"Content-Length: {len(part) + 4}\r\n") + part) for _ in range(4)]
+        answers = await asyncio.gather(*(asyncio.to_thread(read_all, connection) for connection in open_ones))
+        for connection in open_ones:
+            connection.close()
+        return answers
+
+    answers, seal = both(world, attack)
+    assert any(answer.startswith(b"HTTP/1.1 413") for answer in answers)
+    assert {"request_too_large", "request_timeout"} <= kinds(seal)
+
+
+def test_a_thousand_connections_are_taken_a_few_at_a_time(world):
+    async def attack(here, inside, other):
+        connections = []
+        for _ in range(150):
+            connection = socket.socket()
+            connection.setblocking(False)
+            connection.connect_ex(("127.0.0.1", inside.port))
+            connections.append(connection)
+        assert (await other.chat())[0] == 200
+        for connection in connections:
+            connection.close()
+        return await inside.ask("GET", "/tools")
+
+    assert both(world, attack)[0][0] == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "kind", "code"),
+    [
+        ({"stream": True}, 400, "unsupported", "stream"),
+        ({"n": 3}, 400, "unsupported", "n"),
+        ({"store": True}, 400, "unsupported", "store"),
+        ({"functions": [{}]}, 400, "unsupported", "functions"),
+        ({"web_search_options": {}}, 400, "unsupported", "web_search_options"),
+        ({"tools": [{"type": "web_search_preview"}]}, 400, "hosted_tool", "tools"),
+        ({"tools": [{"type": {"a": 1}}]}, 400, "hosted_tool", "tools"),
+        ({"tools": [{"type": "function", "function": "x"}]}, 400, "invalid_request", None),
+        ({"messages": []}, 400, "invalid_request", None),
+        ({"messages": "hello"}, 400, "invalid_request", None),
+        ({"model": "gpt-99"}, 403, "model_not_allowed", None),
+        ({"model": ["main"]}, 403, "model_not_allowed", None),
+    ],
+)
+def test_what_is_not_offered_is_refused_by_name(world, body, status, kind, code):
+    async def attack(_here, inside, _other):
+        return await inside.ask(
+            "POST", "/v1/chat/completions", {"model": "main", "messages": [{"role": "user", "content": "x"}], **body}
+        )
+
+    (found, answer, _), seal = both(world, attack)
+    assert (found, answer["error"]["type"], answer["error"]["code"]) == (status, kind, code)
+    assert (seal.steps, seal.stopped) == (0, None)
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages", "/v1/embeddings", "/mcp"])
+def test_other_endpoints_are_refused_by_name(world, path):
+    async def attack(_here, inside, _other):
+        return await inside.ask("POST", path, {})
+
+    (status, answer, _), _ = both(world, attack)
+    assert (status, answer["error"]["type"]) == (404, "unsupported_endpoint")
+    assert "/v1/chat/completions" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/admin/launches", "/launch/state/entries", "/launch/stop", "/../healthz", "/%00", "/tools/rm"]
+)
+def test_nothing_else_is_there(world, path):
+    async def attack(_here, inside, _other):
+        return await inside.ask("POST", path, {})
+
+    assert both(world, attack)[0][0] == 404
+
+
+@pytest.mark.parametrize("name", ["main", "scripted/careful", "careful"])
+def test_a_model_has_three_names(world, name):
+    async def attack(_here, inside, _other):
+        return await inside.chat(model=name)
+
+    assert both(world, attack)[0][0] == 200
+
+
+def test_the_state_cannot_be_written_with_the_agents_token(world):
+    async def attack(here, inside, _other):
+        await here.client.seal(inside.launch)
+        stolen = inside.registration.sink.__class__(
+            socket=inside.registration.sink.socket, token=inside.registration.agent_token
+        )
+        forged = inside.registration.__class__(
+            launch=inside.launch, agent_token="", door=inside.registration.door, sink=stolen
+        )
+        return await put_state(forged, "entries", b"forged")
+
+    (status, answer), _ = both(world, attack)
+    assert (status, answer["error"]["type"]) == (403, "wrong_token")
+
+
+def test_refusals_without_end_do_not_fill_the_record(world):
+    async def attack(here, inside, _other):
+        for number in range(260):
+            await inside.ask("POST", f"/tools/x{number}", {})
+        seal = await here.client.seal(inside.launch)
+        return len((await here.store.get(seal.trajectory.key)).splitlines())
+
+    assert both(world, attack)[0] < 210
+
+
+finishes = st.fixed_dictionaries(
+    {},
+    optional={
+        "status": st.sampled_from(["completed", "declined", "asked", "done", 1, None]),
+        "message": st.one_of(st.text(max_size=20), st.integers(), st.lists(st.none(), max_size=2)),
+        "confidence": st.one_of(st.floats(allow_nan=False), st.sampled_from(["low", "sure"]), st.booleans()),
+        "escalation": st.one_of(
+            st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3), st.text(max_size=3)
+        ),
+        "extra": st.integers(),
+    },
+)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+message = st.fixed_dictionaries(
+    {}, optional={"role": st.sampled_from(["user", "tool", "assistant", 3]), "content": values, "tool_calls": values}
+)
+tool = st.fixed_dictionaries(
+    {"type": st.sampled_from(["function", "custom"])}, optional={"function": values, "custom": values}
+)
+chats = st.fixed_dictionaries(
+    {"model": st.just("main") | values, "messages": st.lists(message | values, max_size=3) | values},
+    optional={"tools": st.lists(tool | values, max_size=2) | values, "stream": values, "n": values, "store": values},
+)
+
+
+def test_no_request_makes_the_gateway_fail(world):
+    """Whatever JSON an agent sends, the answer is 200 or the agent's own fault, never ours."""
+    bodies = []
+
+    @settings(max_examples=80, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(
+        st.tuples(st.just("/tools/finish"), finishes | values)
+        | st.tuples(st.just("/v1/chat/completions"), chats | values)
+    )
+    def collect(pair):
+        bodies.append(pair)
+
+    collect()
+
+    async def attack(_here, inside, _other):
+        found = []
+        for path, body in bodies:
+            data = json.dumps(body).encode()
+            found.append((path, body, (await inside.ask("POST", path, data))[0]))
+        return found
+
+    found, seal = both(world, attack, config={})
+    assert [case for case in found if case[2] >= 500] == []
+    assert "gateway_fault" not in kinds(seal)
+    assert any(case[2] == 200 for case in found)

@@ -1,0 +1,152 @@
+"""The pure parts of the gateway: clock, tokens, usage, configuration."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.errors import SpecError
+from orchestrator.gateway.clock import WorkingClock
+from orchestrator.gateway.config import GatewayConfig
+from orchestrator.gateway.tokens import TokenMint, bearer
+from orchestrator.gateway.usage import priced, usage_of
+from orchestrator.records.usage import Usage
+from orchestrator.spec.agent import Price
+
+PRICE = Price(input=3.0, output=15.0, cache_read=0.3, cache_write=3.75)
+
+
+def test_waits_that_overlap_are_counted_once():
+    clock = WorkingClock()
+    clock.start(10)
+    clock.waited(12, 15)
+    clock.waited(14, 16)
+    first = clock.begin_wait(18)
+    assert (clock.waiting(20), clock.working(20)) == (6, 4)
+    clock.end_wait(first, 21)
+    clock.stop(22)
+    assert (clock.waiting(99), clock.working(99)) == (7, 5)
+
+
+def test_waiting_before_the_start_does_not_count():
+    clock = WorkingClock()
+    clock.waited(1, 5)
+    assert clock.working(9) == 0
+    clock.start(4)
+    assert (clock.waiting(9), clock.working(9)) == (1, 4)
+
+
+@given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)), max_size=8), st.integers(1, 100))
+def test_work_and_waiting_are_the_whole_time(spans, end):
+    clock = WorkingClock()
+    clock.start(0)
+    for begin, stop in spans:
+        clock.waited(begin, stop)
+    assert clock.working(end) + clock.waiting(end) == end
+    seconds = {n for begin, stop in spans for n in range(begin, min(stop, end))}
+    assert clock.waiting(end) == len(seconds)
+
+
+def test_a_token_says_what_it_is_for_and_only_here():
+    mint = TokenMint()
+    token = mint.make("agent", "a" * 24, 2, 60)
+    claim = mint.read(token)
+    assert claim is not None
+    assert (claim.role, claim.launch, claim.generation) == ("agent", "a" * 24, 2)
+    assert TokenMint().read(token) is None
+    assert mint.read(token.replace("-2-", "-3-")) is None
+    assert mint.read(mint.make("agent", "a" * 24, 1, -10)) is None
+
+
+@pytest.mark.parametrize(
+    ("authorization", "key", "found"),
+    [("Bearer x", None, "x"), ("bearer x ", "y", "x"), (None, "y", "y"), ("Basic x", None, ""), (None, None, "")],
+)
+def test_a_token_comes_in_two_headers(authorization, key, found):
+    assert bearer(authorization, key) == found
+
+
+def test_buckets_are_exclusive_and_priced():
+    reported = {
+        "prompt_tokens": 1000,
+        "completion_tokens": 100,
+        "prompt_tokens_details": {"cached_tokens": 700, "cache_write_tokens": 200},
+        "completion_tokens_details": {"reasoning_tokens": 40},
+    }
+    assert usage_of(reported, PRICE) == Usage(
+        uncached_input=100, cache_read=700, cache_write=200, output=100, reasoning=40,
+        cost_nano_usd=100 * 3000 + 700 * 300 + 200 * 3750 + 100 * 15000,
+    )  # fmt: skip
+
+
+def test_costs_are_exact():
+    usage = Usage(uncached_input=10**12, output=1)
+    assert priced(usage, Price(input=0.1, output=0.0)).cost_nano_usd == 10**12 * 100
+
+
+@pytest.mark.parametrize(
+    "reported",
+    [
+        None,
+        [],
+        {},
+        {"prompt_tokens": 1},
+        {"prompt_tokens": -1, "completion_tokens": 1},
+        {"prompt_tokens": True, "completion_tokens": 1},
+    ],
+)
+def test_a_usage_that_is_nonsense_is_no_usage(reported):
+    assert usage_of(reported, PRICE) is None
+
+
+@given(
+    st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**7), st.integers(0, 10**7), st.integers(0, 10**7)
+)
+def test_no_report_makes_buckets_that_do_not_add_up(prompt, output, cached, written, reasoning):
+    usage = usage_of(
+        {
+            "prompt_tokens": prompt,
+            "completion_tokens": output,
+            "prompt_tokens_details": {"cached_tokens": cached, "cache_write_tokens": written},
+            "completion_tokens_details": {"reasoning_tokens": reasoning},
+        },
+        None,
+    )
+    assert usage is not None
+    assert usage.total == prompt + output
+    assert usage.reasoning <= usage.output
+    assert usage.cost_nano_usd is None
+
+
+LINE = {
+    "socket": "/s",
+    "door": "/d",
+    "admin_token": "admin-secret",
+    "folder": "/f",
+    "providers": {"openai": {"base_url": "http://x", "key": "key-secret"}},
+}
+
+
+def test_a_configuration_survives_its_line():
+    config = GatewayConfig.from_json_line(json.dumps(LINE))
+    again = GatewayConfig.from_json_line(config.to_json_line())
+    assert again == config
+    assert again.providers["openai"].secrets == ("key-secret",)
+    assert config.to_json_line().count(b"\n") == 1
+
+
+def test_a_configuration_does_not_show_its_secrets():
+    shown = repr(GatewayConfig.from_json_line(json.dumps(LINE)))
+    assert "admin-secret" not in shown
+    assert "key-secret" not in shown
+
+
+def test_a_wrong_configuration_names_fields_and_no_values():
+    with pytest.raises(SpecError) as caught:
+        GatewayConfig.from_json_line(json.dumps({**LINE, "admin_token": ["admin-secret"], "sockets": 1}))
+    assert "admin_token" in str(caught.value)
+    assert "sockets" in str(caught.value)
+    assert "admin-secret" not in str(caught.value)
