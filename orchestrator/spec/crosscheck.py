@@ -145,8 +145,15 @@ def _hidden_files(task: TaskFolder) -> Iterator[Problem]:
                 yield from _hidden_file(task, (*path, name), value)
 
 
+def _leads_out(value: str) -> bool:
+    """Return whether a path leads out of the task's folder, which the model says already."""
+    return value.startswith("/") or ".." in value.split("/")
+
+
 def _hidden_file(task: TaskFolder, path: FieldPath, value: str) -> Iterator[Problem]:
-    if not value.startswith("hidden/") or ".." in value.split("/"):
+    if _leads_out(value):
+        return
+    if not value.startswith("hidden/"):
         yield task.document.problem(path, f"{value!r} must be a file under hidden/, which no agent ever sees")
     elif not (task.folder / value).is_file():
         hidden = task.folder / "hidden"
@@ -183,13 +190,13 @@ def _folders(task: TaskFolder) -> Iterator[Problem]:
     ]
     for path, area, is_folder in named:
         value = task.document.get(*path)
-        if isinstance(value, str) and (fault := _area_fault(task, value, area, is_folder)):
+        if isinstance(value, str) and not _leads_out(value) and (fault := _area_fault(task, value, area, is_folder)):
             yield task.document.problem(path, fault)
 
 
 def _area_fault(task: TaskFolder, value: str, area: str, is_folder: bool) -> str | None:
     parts = PurePosixPath(value).parts
-    if parts[:1] != (area,) or ".." in parts or (area == "user.yaml" and len(parts) > 1):
+    if parts[:1] != (area,) or (area == "user.yaml" and len(parts) > 1):
         wanted = f"{area}/ or a folder in it" if is_folder else area if area == "user.yaml" else f"a file in {area}/"
         return f"{value!r} must be {wanted}; other folders belong to other audiences"
     place = task.folder.joinpath(*parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from orchestrator.errors import Problem, SpecError, nearest
@@ -119,9 +120,11 @@ def _task(folder: Path, suite: Document | None, problems: list[Problem]) -> Load
     document = own if suite is None or not isinstance(own.data, dict) else merged(suite, ("defaults",), own)
     task, mistakes = validate(Task, document, _KINDS)
     around = TaskFolder(document, folder, shown)
-    found = crosscheck(around) if isinstance(document.data, dict) else []
-    found += _without_echoes(mistakes)
-    wrong = wrong_solutions(folder, shown, around.ids(), found)
+    found = _without_echoes(mistakes)
+    wrong: Mapping[str, tuple[str, ...]] = {}
+    if isinstance(document.data, dict):
+        found += crosscheck(around)
+        wrong = wrong_solutions(folder, shown, around.ids(), found)
     if found or task is None:
         problems += found
         return None

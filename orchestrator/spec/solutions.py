@@ -49,7 +49,8 @@ def _fails(folder: Path, shown: str, known: list[str], problems: list[Problem]) 
         problems.append(Problem(f"{shown}/solve.sh", number, 1, message=message))
     for name in ids:
         if name not in known:
-            column = line.find(name) + 1
+            place = re.search(rf"[\s,:]({re.escape(name)})(?=[\s,]|$)", line)
+            column = place.start(1) + 1 if place else 1
             message = f"there is no check {name!r}{nearest(name, known)}; the task has {', '.join(dict.fromkeys(known)) or 'none'}"
             problems.append(Problem(f"{shown}/solve.sh", number, column, message=message))
     return ids
