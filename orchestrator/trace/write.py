@@ -112,15 +112,22 @@ class TrajectoryFolder:
         """Begin a trajectory. Raises StoreError when there is one of that name, or when the file cannot be made."""
         path = self._folder / f"{name}.jsonl"
         try:
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not self._folder.is_dir():
+                self._folder.mkdir(parents=True, mode=0o700)
+        except OSError as error:
+            raise _unmakeable(path, error) from error
+        try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
         except FileExistsError as error:
             msg = f"there is a trajectory {path} already: an earlier gateway began this launch; start another launch"
             raise StoreError(msg, cause="trajectory_exists") from error
         except OSError as error:
-            msg = f"the trajectory {path} cannot be made: {error.strerror}"
-            raise StoreError(msg, cause="trajectory_unwritable") from error
+            raise _unmakeable(path, error) from error
         return TrajectoryFile(path, descriptor)
+
+
+def _unmakeable(path: Path, error: OSError) -> StoreError:
+    return StoreError(f"the trajectory {path} cannot be made: {error.strerror}", cause="trajectory_unwritable")
 
 
 def shorten(value: JsonValue) -> JsonValue:
@@ -151,8 +158,8 @@ def _line(event: dict[str, JsonValue]) -> bytes:
     try:
         return orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE)
     except orjson.JSONEncodeError:
-        # Half a surrogate pair, which is no UTF-8: the slower writer escapes it.
-        return json.dumps(event, separators=(",", ":")).encode() + b"\n"
+        # Half a surrogate pair, which has no UTF-8 and no JSON that every reader takes: it becomes a question mark.
+        return json.dumps(event, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace") + b"\n"
 
 
 def _write_and_sync(descriptor: int, data: bytes) -> None:

@@ -1,0 +1,83 @@
+"""What every implementation of ``interfaces.Gateway`` must do, whatever is behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import GatewayError, InfrastructureError
+from orchestrator.interfaces import Gateway
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "gateway"))
+
+from gateway_world import World, put_state
+
+
+@pytest.fixture(params=[World])
+def world(request: pytest.FixtureRequest, short_folder: Path) -> Callable[..., World]:
+    return lambda **config: request.param(short_folder, **config)
+
+
+def test_it_is_a_gateway(world):
+    gateway: Gateway = world().client
+    assert gateway is not None
+
+
+def test_registering_names_the_launch_by_its_content(world):
+    async def live():
+        async with world().running() as here:
+            first = await here.client.register(here.request(1))
+            again = await here.client.register(here.request(1))
+            other = await here.client.register(here.request(2))
+            return first, again, other
+
+    first, again, other = asyncio.run(live())
+    assert first.launch == again.launch != other.launch
+    assert first.agent_token != again.agent_token
+    assert first.door.token == first.sink.token != first.agent_token
+
+
+def test_a_seal_is_final_and_repeatable(world):
+    async def live():
+        async with world().running() as here:
+            registration = await here.client.register(here.request())
+            return await here.client.seal(registration.launch), await here.client.seal(registration.launch)
+
+    first, second = asyncio.run(live())
+    assert first == second
+    assert (first.run, first.trial, first.launch) == ("run-1", "task-1@careful:1", 1)
+    assert (first.steps, first.usage.cost_nano_usd, first.stopped, first.finish) == (0, 0, None, None)
+
+
+def test_the_sink_takes_the_state_after_the_seal(world):
+    async def live():
+        async with world().running() as here:
+            registration = await here.client.register(here.request())
+            before, _ = await put_state(registration, "entries", b"x")
+            await here.client.seal(registration.launch)
+            after, blob = await put_state(registration, "entries", b"x")
+            return before, after, blob, await here.store.get(blob["key"])
+
+    before, after, blob, data = asyncio.run(live())
+    assert (before, after, blob["size"], data) == (409, 200, 1, b"x")
+
+
+def test_every_failure_is_infrastructure_with_a_cause(world):
+    async def live():
+        here = world()
+        for call in (
+            here.client.register(here.request()),
+            here.client.stop_reason("0" * 24),
+            here.client.seal("0" * 24),
+        ):
+            with pytest.raises(GatewayError) as caught:
+                await call
+            assert isinstance(caught.value, InfrastructureError)
+            assert caught.value.cause.startswith("gateway_")
+        await here.client.close()
+
+    asyncio.run(live())
