@@ -187,6 +187,9 @@ def _others(console: Console, row: TrialRow) -> None:
 def _changes(console: Console, changes: dict[str, Any]) -> None:
     say(console)
     counts = changes["counts"] or {}
+    if not counts and changes["problem"]:
+        say(console, f"left behind   nothing that can be shown: {clean(changes['problem'])}", "bold")
+        return
     say(
         console,
         f"left behind   {', '.join(f'{count:,} {name}' for name, count in counts.items()) or 'nothing known'}",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from orchestrator.dataset.rows import TrialRow
-from orchestrator.errors import StoreError
+from orchestrator.errors import NotFoundError, StoreError
 from orchestrator.interfaces import BundleSource, ObjectStore
 from orchestrator.records.base import BlobRef
 from orchestrator.report import state_child
@@ -60,7 +60,10 @@ async def read_state(
     state = row.outcome.state if row.outcome else None
     if state is None:
         return [], "no state was frozen"
-    pristine = await bundles.fetch("sandbox", row.task.bundles.sandbox)
+    try:
+        pristine: Path | None = await bundles.fetch("sandbox", row.task.bundles.sandbox)
+    except NotFoundError:
+        pristine = None
     room = row.task.environment.resources.disk + OUTPUT_AREA_BYTES
     with ExitStack() as stack:
         files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(2)]
@@ -69,14 +72,17 @@ async def read_state(
         entries, changes = (file.fileno() for file in files)
         job = _job(pristine, target, room) | {"entries": entries, "changes": changes}
         answers, problem = await _run(job, (entries, changes))
-    complete = bool(answers) and answers[-1].get("done") is True
-    return [answer for answer in answers if "done" not in answer], None if complete else problem or "it ended early"
+    if not answers or answers[-1].get("done") is not True:
+        problem = problem or "it ended early"
+    elif pristine is None:
+        problem = "the task's own files are not in the store any more, so there is nothing to compare with"
+    return [answer for answer in answers if "done" not in answer], problem
 
 
-def _job(pristine: Path, target: Path | None, room: int) -> dict[str, Any]:
+def _job(pristine: Path | None, target: Path | None, room: int) -> dict[str, Any]:
     return {
         "mode": "unpack" if target else "diff",
-        "pristine": str(pristine.absolute()),
+        "pristine": str(pristine.absolute()) if pristine else None,
         "root": str(target.absolute()) if target else None,
         "room": room,
         "cpu": UNPACK_CPU_SECONDS if target else DIFF_CPU_SECONDS,

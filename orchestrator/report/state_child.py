@@ -14,18 +14,24 @@ import difflib
 import json
 import os
 import resource
+import signal
 import stat
 import sys
 import tarfile
+import time
 from collections.abc import Iterator
 from typing import IO, Any
 
 TEXT_BYTES = 256 * 1024
 """Larger files are named with their size, not compared line by line."""
-TEXT_LINES = 2000
+TEXT_LINES = 10_000
 """So are longer ones: the comparison takes quadratic time."""
 DIFF_LINES = 200
 """Lines of one file's difference that are shown."""
+DIFF_SECONDS = 1
+"""Processor time for the comparison of one file."""
+DIFFS_SECONDS = 10
+"""Processor time after which files are only listed."""
 LISTED = 300
 """Paths that ``diff`` reports one by one."""
 ENTRY_BYTES = 64 * 1024
@@ -153,11 +159,29 @@ def compare(path: bytes, fields: JsonObject, left: IO[bytes] | None, pristine: i
         if before is not None:
             answer["old_size"] = os.fstat(before.fileno()).st_size
             before.close()
-        if old is not None and new is not None:
-            found = list(difflib.unified_diff(old, new, "pristine", "left", lineterm="", n=2))[2:]
+        found = difference(old, new) if old is not None and new is not None else None
+        if found is not None:
             answer["diff"] = found[:DIFF_LINES]
             answer["more_lines"] = max(0, len(found) - DIFF_LINES)
     say(**answer)
+
+
+def difference(old: list[str], new: list[str]) -> list[str] | None:
+    """Return a unified difference, or None when making it takes too long: an agent can choose lines that are hard to align."""
+    if time.process_time() > DIFFS_SECONDS:
+        return None
+    signal.setitimer(signal.ITIMER_VIRTUAL, DIFF_SECONDS)
+    try:
+        return list(difflib.unified_diff(old, new, "pristine", "left", lineterm="", n=2))[2:]
+    except TimeoutError:
+        return None
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+
+def too_long(_number: int, _frame: object) -> None:
+    """Break off the comparison that is being made."""
+    raise TimeoutError
 
 
 def diff(entries: IO[bytes], changes: IO[bytes], pristine: int | None) -> None:
@@ -265,6 +289,7 @@ def main() -> None:
     pristine = os.open(job["pristine"], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) if job["pristine"] else None
     with os.fdopen(job["entries"], "rb") as entries, os.fdopen(job["changes"], "rb") as changes:
         if job["mode"] == "diff":
+            signal.signal(signal.SIGVTALRM, too_long)
             diff(entries, changes, pristine)
         else:
             root = os.open(job["root"], FOLDER)

@@ -7,15 +7,17 @@ import os
 import stat
 
 import pytest
+from demo_run import demo
 from hostile_state import BIDI, MARKUP, TRIAL, Folder, bundle, hostile_run
 from rich.console import Console
 from run_builder import entry, tar_of
 
-from orchestrator.errors import SpecError, StoreError
+from orchestrator.errors import NotFoundError, SpecError, StoreError
 from orchestrator.report.logs import show_logs
 from orchestrator.report.pull import pull_trial
 from orchestrator.report.show import show_trial
 from orchestrator.report.text import clean, clean_lines
+from orchestrator.storage.file import FileStore
 
 
 def printed(function, tmp_path, *, terminal=False, width=100, **state):
@@ -188,7 +190,7 @@ def test_a_broken_archive_is_said_and_hides_nothing_else(tmp_path):
 def test_a_bomb_of_an_entry_list_ends_in_the_child(tmp_path):
     lines = [entry("workspace/" + "x" * 70_000, b"x\n")]
     text, _ = shown(tmp_path, entries=lines, tar=tar_of([]))
-    assert "not complete: it could not be read" in text
+    assert "nothing that can be shown: it could not be read" in text
 
 
 def test_the_child_holds_nothing_of_our_environment(tmp_path, monkeypatch):
@@ -205,7 +207,47 @@ def test_the_child_holds_nothing_of_our_environment(tmp_path, monkeypatch):
     environment, descriptors = json.loads(seen.read_text())
     assert "secret-value" not in json.dumps(environment)
     assert len(descriptors) <= 7
-    assert "not complete: it ended early" in text
+    assert "nothing that can be shown: it ended early" in text
+
+
+def test_lines_that_are_hard_to_compare_cost_only_their_own_comparison(tmp_path):
+    # Hundred lines, each just rare enough to count, in two orders that hardly agree.
+    lines = [f"{n % 100}\n" for n in range(9999)]
+    root = tmp_path / "bundle"
+    bundle(root)
+    (root / "workspace/hard.txt").write_text("".join(lines))
+    hard = "".join(f"{int(line) * 7 % 100}\n" for line in lines).encode()
+    entries = [entry("workspace/hard.txt", hard, origin="changed"), entry("workspace/z.txt", b"z\n")]
+    text, _ = shown(tmp_path, entries=entries, tar=tar_of([("workspace/hard.txt", hard), ("workspace/z.txt", b"z\n")]))
+    assert "workspace/hard.txt  28,997 → 28,997 bytes, not compared line by line" in text
+    assert "│ +z" in text
+
+
+def test_a_state_outlives_the_files_it_is_compared_with(tmp_path):
+    class Nothing:
+        async def fetch(self, audience, digest):
+            raise NotFoundError("bundles/sandbox/x")
+
+    folder = tmp_path / "out"
+    text, found = printed(lambda store, data, console: show_trial(store, Nothing(), data, TRIAL, console), tmp_path)
+    assert "not complete: the task's own files are not in the store any more" in text
+    assert found["result"] == "failed"
+    text, _ = printed(
+        lambda store, data, console: pull_trial(store, Nothing(), data, TRIAL, folder, console), tmp_path / "again"
+    )
+    assert (folder / "workspace/blob.bin").exists()
+    assert "workspace/same.txt: its pristine file is not there" in (folder / "not-written.txt").read_text()
+
+
+def test_a_trial_without_a_state_is_shown(tmp_path):
+    data = demo()
+    row = next(row for row in data.rows if row.result == "infra")
+    out = io.StringIO()
+    asyncio.run(show_trial(FileStore(tmp_path), Folder(tmp_path), data, row.trial, Console(file=out, width=100)))
+    assert "infra_lost" in out.getvalue()
+    assert "nothing that can be shown: no state was frozen" in out.getvalue()
+    with pytest.raises(NotFoundError, match="trajectory"):
+        asyncio.run(show_logs(FileStore(tmp_path), data, row.trial))
 
 
 def test_bytes_that_are_not_what_was_recorded_are_refused(tmp_path):
