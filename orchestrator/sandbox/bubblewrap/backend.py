@@ -266,6 +266,9 @@ class BubblewrapSandbox:
 def explain(message: str) -> str:
     """Return a keeper's failure with the setting to change, where the reason is known."""
     low = message.lower()
+    if "root may not make a mount namespace" in low:
+        reason = "this root has no CAP_SYS_ADMIN, as in most containers: grant it, or run as an ordinary user who may make user namespaces"
+        return f"bubblewrap sandboxes do not work on this machine: {reason}. What failed: {message}"
     if os.strerror(errno.ENOSPC).lower() in low:
         reason = (
             "user namespaces are used up or switched off: raise the sysctl user.max_user_namespaces "

@@ -59,10 +59,14 @@ class Stage:
 
     def make(self) -> None:
         """Prepare everything. Raises StageError and OSError."""
-        if os.geteuid() == 0:
+        if _has_spare_users():
             self.user = self._take_slot()
             self._owner = (self.user, self.user)
-            linux.unshare(linux.CLONE_NEWNS)
+            try:
+                linux.unshare(linux.CLONE_NEWNS)
+            except OSError as error:
+                msg = f"root may not make a mount namespace here: {error.strerror} ({error.errno})"
+                raise StageError(msg, "sandbox_denied") from error
         else:
             _own_user_namespace()
         linux.mount("none", "/", "", linux.MS_REC | linux.MS_PRIVATE)
@@ -239,6 +243,15 @@ class Stage:
         self._count += 1
         self._late += ["--bind", place, target]
         return place
+
+
+def _has_spare_users() -> bool:
+    """Return whether this is root with the whole range of users, not root of some container's user namespace."""
+    if os.geteuid() != 0:
+        return False
+    with open("/proc/self/uid_map", encoding="ascii") as file:
+        ranges = [[int(word) for word in line.split()] for line in file]
+    return any(first <= _FIRST_SLOT and first + count >= _FIRST_SLOT + _SLOTS for first, _, count in ranges)
 
 
 def _own_user_namespace() -> None:
