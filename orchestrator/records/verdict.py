@@ -87,10 +87,10 @@ def ending_result(
     passed: TrialResult = "passed" if checks_passed else "failed"
     if expect == "complete":
         return passed if ended == "completed" else "abstained"
+    if ended_as == "completed" or ended_as is None:
+        return passed if expect == "ask_then_complete" else "failed"
     wanted: EndedAs = "declined" if expect == "decline" else "asked"
-    if expect == "ask_then_complete":
-        return passed if ended in {"completed", "asked"} else "failed"
-    return passed if ended in {wanted, final_checked} and ended_as is not None else "failed"
+    return passed if ended_as in {wanted, final_checked} else "failed"
 
 
 def trial_result(

@@ -237,7 +237,13 @@ def _sample(pattern: str) -> str:
 
 def _ending(task: TaskFolder) -> Iterator[Problem]:
     expect = task.document.get("expect")
-    types = {entry.get("type") for path, entry in task.entries() if path[0] == "checks"}
-    if isinstance(expect, str) and expect in _ENDINGS and "final" not in types:
+    if not isinstance(expect, str) or expect not in _ENDINGS:
+        return
+    finals = [(path, entry) for path, entry in task.entries() if path[0] == "checks" and entry.get("type") == "final"]
+    if not finals:
         message = f"a task that expects {expect!r} needs a check of type 'final'; without one any words would pass"
         yield task.document.problem(("expect",), message)
+    for path, entry in finals:
+        if entry.get("status") == "completed":
+            message = f"the task expects {expect!r}, so an agent that completes it has failed; write declined or asked"
+            yield task.document.problem((*path, "status"), message)

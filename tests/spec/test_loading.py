@@ -172,6 +172,13 @@ def test_each_mistake_in_words(suite: Path, old: str, new: str, expected: str) -
     assert len([line for line in found if "wrong-lazy" not in line]) == 1, found
 
 
+def test_a_task_to_decline_cannot_ask_for_completion(suite: Path) -> None:
+    edit(suite / "one/task.yaml", "id: one\n", "id: one\nexpect: ask\n")
+    edit(suite / "one/task.yaml", "  - {id: radius", "  - {id: end, type: final, status: completed}\n  - {id: radius")
+    [found] = problems(lambda: load_task(suite / "one"))
+    assert "11:36: checks[1].status: the task expects 'ask', so an agent that completes it has failed" in found
+
+
 def test_an_unquoted_mode_is_shown_as_it_was_written(suite: Path) -> None:
     edit(suite / "one/task.yaml", "  - {id: radius", "  - {id: m, type: files, path: a, mode: 0755}\n  - {id: radius")
     [found] = problems(lambda: load_task(suite / "one"))
