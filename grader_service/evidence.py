@@ -35,6 +35,8 @@ class Committed:
 
     planned: ManifestTask
     outcome: Outcome
+    problem: str | None = None
+    """Why the outcome cannot be trusted, if it cannot."""
 
 
 def permanent(message: str) -> PermanentError:
@@ -45,7 +47,7 @@ def permanent(message: str) -> PermanentError:
 async def find_trial(store: ObjectStore, run: str, trial: TrialId) -> Committed:
     """Return the trial's task and its winning outcome: the only one of class ``result``.
 
-    Raises NothingToGradeError, StoreError, and PermanentError when several launches claim to have won.
+    Several launches that claim to be the result are a ``problem`` of what is returned. Raises NothingToGradeError, StoreError.
     """
     try:
         manifest = RunManifest.from_bytes(await store.get(keys.manifest(run)), keys.manifest(run))
@@ -70,7 +72,8 @@ async def find_trial(store: ObjectStore, run: str, trial: TrialId) -> Committed:
         msg = f"trial {trial} of run {run!r} has no result to grade: {ended}"
         raise NothingToGradeError(msg, 409 if outcomes else 404)
     if len(won) > 1 or won[0].trial != str(trial) or won[0].run != run:
-        raise permanent(f"{len(won)} launches of {trial} claim to be the result, or the marker names another trial")
+        problem = f"{len(won)} launches of {trial} claim to be the result, or the marker names another trial"
+        return Committed(planned=planned, outcome=won[0], problem=problem)
     return Committed(planned=planned, outcome=won[0])
 
 

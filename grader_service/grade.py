@@ -16,7 +16,7 @@ from grader_service.checks.command import run_command
 from grader_service.checks.final import check_final
 from grader_service.checks.limited import LimitedCheck, run_limited
 from grader_service.combine import combine, group, refusals
-from grader_service.evidence import Committed, fetch_state, fetch_task, find_trial
+from grader_service.evidence import Committed, fetch_state, fetch_task, find_trial, permanent
 from orchestrator.interfaces import BundleSource, ObjectStore
 from orchestrator.records import keys
 from orchestrator.records.ids import TrialId, launch_id
@@ -74,6 +74,8 @@ async def _evaluate(grading: Grading, run: str, trial: TrialId, committed: Commi
     )
     name = launch_id(run, trial, outcome.launch)
     try:
+        if committed.problem is not None:
+            raise permanent(committed.problem)
         with tempfile.TemporaryDirectory(
             dir=grading.folder, prefix=f"{name[:8]}-", ignore_cleanup_errors=True
         ) as scratch:

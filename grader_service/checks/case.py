@@ -8,7 +8,7 @@ from pathlib import Path
 from grader_service.programs import Programs
 from grader_service.settings import GraderSettings
 from orchestrator.errors import SandboxError
-from orchestrator.interfaces import Ending, Frozen, SandboxBackend, SandboxSpec
+from orchestrator.interfaces import Ending, Frozen, Input, SandboxBackend, SandboxSpec
 from orchestrator.records.manifest import ManifestTask
 from orchestrator.records.outcome import Outcome
 from orchestrator.records.verdict import GradingError
@@ -46,6 +46,11 @@ class Case:
     def disk_bytes(self) -> int:
         """The largest frozen workspace that the task allows, in bytes."""
         return self.planned.environment.resources.disk
+
+    def pristine(self) -> tuple[Input, ...]:
+        """The workspace as the agent got it, for a sandbox; an empty one has no folder in its bundle."""
+        folder = self.sandbox / "workspace"
+        return (Input(source=folder, target="/grader/pristine"),) if folder.is_dir() else ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -169,7 +169,7 @@ def _subject(check: CommandCheck, case: Case, state: Path, tools: Tools) -> Sand
     inputs = [
         Input(source=tools.programs.lib, target=LIB),
         Input(source=state, target="/grader/state"),
-        Input(source=case.sandbox / "workspace", target="/grader/pristine"),
+        *case.pristine(),
     ]
     if (case.sandbox / "memory").is_dir():
         inputs.append(Input(source=case.sandbox / "memory", target="/memory"))

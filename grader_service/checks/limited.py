@@ -121,7 +121,7 @@ def _spec(checks: Sequence[LimitedCheck], case: Case, state: Path, tools: Tools)
     inputs = [
         Input(source=tools.programs.lib, target=LIB),
         Input(source=state, target="/grader/state"),
-        Input(source=case.sandbox / "workspace", target="/grader/pristine"),
+        *case.pristine(),
     ]
     if (case.graders / "hidden").is_dir():
         inputs.append(Input(source=case.graders / "hidden", target="/grader/hidden"))

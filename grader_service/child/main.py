@@ -95,7 +95,8 @@ def _isolated(spec: dict[str, Any], world: Workspace, job: dict[str, Any]) -> di
             if timed_out
             else f"ended with {'signal' if code < 0 else 'code'} {abs(code)}"
         )
-        result = Result(False, None, f"the check could not read what was left: {why}").as_json()
+        reason = f"the check could not read what was left: {why}"
+        result = Result(False, None, reason, (reason,)).as_json()
     return {**result, "seconds": round(time.monotonic() - started, 3)}
 
 

@@ -7,9 +7,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "service"))
 
-from grader_world import GraderWorld  # noqa: E402
+from grader_world import GraderWorld
 
-from grader_service.programs import Programs, lay_programs, warm_packages  # noqa: E402
+from grader_service.programs import Programs, lay_programs, warm_packages
 
 
 @pytest.fixture(scope="session")

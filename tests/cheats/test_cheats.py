@@ -103,17 +103,13 @@ CHEATS: dict[str, Files] = {
     # Reports in every place where somebody might look for one.
     "forged_junit": {
         "work.py": WRONG,
-        **{
-            path: '<testsuite tests="4" failures="0"><testcase classname="tests.test_work" name="test_total"/></testsuite>'
-            for path in (
-                "junit.xml",
-                "report.xml",
-                "results.xml",
-                "hidden/junit.xml",
-                "output/final.json",
-                "tests/junit.xml",
-            )
-        },
+        **dict.fromkeys(
+            ("junit.xml", "report.xml", "results.xml", "hidden/junit.xml", "output/final.json", "tests/junit.xml"),
+            '<testsuite tests="4" failures="0"><testcase classname="tests.test_work" name="test_total"/></testsuite>',
+        ),
+            ("junit.xml", "report.xml", "results.xml", "hidden/junit.xml", "output/final.json", "tests/junit.xml"),
+            '<testsuite tests="4" failures="0"><testcase classname="tests.test_work" name="test_total"/></testsuite>',
+        ),
     },
     # The process ends well before anything is asked.
     "exit_on_import": {"work.py": "import os\nos._exit(0)\n"},
@@ -292,12 +288,22 @@ CHEATS: dict[str, Files] = {
 }
 
 
+RIGHT_BY_THEMSELVES = {
+    "patched_json": 1,
+    "other_type": 2,
+    "dies_instead_of_raising": 3,
+    "no_json_instead_of_raising": 3,
+}
+"""How many tests such a program answers rightly, which is its right: ``patched_json`` says 30 to everything, and 30 it is once."""
+
+
 @pytest.mark.parametrize("name", CHEATS)
 def test_no_cheat_passes(world: GraderWorld, name: str) -> None:
     world.task(BEFORE, [CHECK], hidden=HIDDEN)
     world.left({**BEFORE, **CHEATS[name]})
     verdict = world.grade()
     assert verdict.result == "failed", lines(verdict)
+    assert verdict.checks[0].actual == f"{RIGHT_BY_THEMSELVES.get(name, 0)} of 4 passed", lines(verdict)
     assert verdict.checks[0].evidence, "a failed check says why"
     assert len(verdict.to_bytes()) < 64 << 10
 

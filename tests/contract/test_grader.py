@@ -38,7 +38,13 @@ async def service(world: GraderWorld) -> AsyncIterator[asyncio.subprocess.Proces
         sys.executable, "-m", "grader_service", "serve",
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    start = {"socket": socket_of(world), "store": str(world.store_folder), "token": "secret", "folder": str(world.folder / "g"), "concurrency": 2}
+    start = {
+        "socket": socket_of(world),
+        "store": str(world.store_folder),
+        "token": "secret",
+        "folder": str(world.folder / "g"),
+        "concurrency": 2,
+    }
     process.stdin.write(json.dumps(start).encode() + b"\n")
     ready = json.loads(await process.stdout.readline())
     assert ready["ready"] is True
@@ -147,7 +153,12 @@ def test_the_service_ends_when_it_is_told(world: GraderWorld, how: str) -> None:
 def test_a_bad_start_line_says_which_field_and_never_its_value(world: GraderWorld) -> None:
     async def scene() -> tuple[int, bytes]:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "grader_service", "serve", stdin=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+            sys.executable,
+            "-m",
+            "grader_service",
+            "serve",
+            stdin=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
         )
         line = json.dumps({"socket": "/s" * 60, "token": "very-secret", "folder": "/f", "sore": "x"}).encode() + b"\n"
         _, stderr = await process.communicate(line)
