@@ -95,6 +95,13 @@ class Provider(_Part):
     """Calls at one time."""
 
 
+class KeyedProvider(Provider):
+    """A provider with its key, as loaded."""
+
+    secret: SecretStr | None = Field(default=None, exclude=True)
+    """The key itself; None when the provider needs none or when it could not be read."""
+
+
 class ModelPrice(_Part):
     """US dollars for a million tokens."""
 
@@ -132,7 +139,7 @@ class SettingsFile(_Part):
     """Who runs them."""
     concurrency: int | None = Field(default=None, ge=1)
     """Trials at one time; by the machine's processors when absent."""
-    providers: dict[ProviderName, Provider] = Field(default_factory=dict)
+    providers: Mapping[ProviderName, Provider] = Field(default_factory=dict)
     """Model providers by name. ``scripted`` is built in."""
     prices: dict[ModelName, ModelPrice] = Field(default_factory=dict)
     """Prices by ``provider/name``; an agent's own prices win."""
@@ -153,8 +160,8 @@ class SettingsFile(_Part):
 class Settings(SettingsFile):
     """The settings in force. Every path is absolute."""
 
-    secrets: dict[str, SecretStr] = Field(default_factory=dict, exclude=True)
-    """Keys by provider."""
+    providers: Mapping[ProviderName, KeyedProvider] = Field(default_factory=dict)
+    """Model providers by name, with their keys. ``scripted`` is built in."""
     key_problems: dict[str, str] = Field(default_factory=dict, exclude=True)
     """Provider to the reason why its key could not be read. Only a run that uses the provider is stopped by it."""
     sources: dict[str, str] = Field(default_factory=dict, exclude=True)
@@ -173,7 +180,7 @@ class Settings(SettingsFile):
         return {
             name: {
                 "base_url": provider.base_url,
-                "key": self.secrets[name].get_secret_value() if name in self.secrets else None,
+                "key": provider.secret.get_secret_value() if provider.secret else None,
                 "headers": {header: value.get_secret_value() for header, value in provider.headers.items()},
                 "timeout_seconds": provider.timeout_seconds,
                 "concurrency": provider.concurrency,
@@ -273,16 +280,16 @@ def _finished(checked: SettingsFile, found: _Collected, base: Path, variables: M
     values["store"] = _anchored(("store",), checked.store, base)
     for name in ("cache", "scratch", "logs"):
         values[name] = base / values[name]
-    secrets: dict[str, SecretStr] = {}
+    providers: dict[str, KeyedProvider] = {}
     problems: dict[str, str] = {}
     for name, provider in checked.providers.items():
-        if provider.key is not None:
-            key, problem = _key(provider.key, base, variables)
-            if key is None:
-                problems[name] = problem
-            else:
-                secrets[name] = SecretStr(key)
-    return Settings(**values, secrets=secrets, key_problems=problems, sources=_sources(found))
+        key, problem = (None, "") if provider.key is None else _key(provider.key, base, variables)
+        if problem:
+            problems[name] = problem
+        fields = {field: getattr(provider, field) for field in Provider.model_fields}
+        providers[name] = KeyedProvider(**fields, secret=None if key is None else SecretStr(key))
+    values["providers"] = providers
+    return Settings(**values, key_problems=problems, sources=_sources(found))
 
 
 def _sources(found: _Collected) -> dict[str, str]:

@@ -168,7 +168,7 @@ def test_a_key_that_cannot_be_read_stops_only_who_needs_it(tmp_path: Path, conte
         (tmp_path / "key").write_bytes(content)
     (tmp_path / "orchestrate.toml").write_text('[providers.one]\nbase_url = "https://one"\nkey = {file = "key"}\n')
     found = load_settings(tmp_path, {})
-    assert found.secrets == {}
+    assert found.providers["one"].secret is None
     assert str(tmp_path / "key") in found.key_problems["one"]
     absent = load_settings(tmp_path, {"ONE": " "}, {"providers.one.key": {"env": "ONE"}})
     assert absent.key_problems == {"one": "the variable ONE is not set"}
@@ -179,7 +179,7 @@ def test_a_configured_provider_is_not_replaced_by_a_variable(tmp_path: Path) -> 
     found = load_settings(tmp_path, {"OPENAI_API_KEY": SECRET, "ANTHROPIC_API_KEY": ""})
     assert found.providers["openai"].base_url == "http://127.0.0.1:1/v1"
     assert "anthropic" not in found.providers
-    assert found.secrets == {}
+    assert found.providers["openai"].secret is None
 
 
 def test_variables_of_other_programs_are_left_alone(tmp_path: Path) -> None:
