@@ -149,8 +149,8 @@ class SettingsFile(_Part):
     """What one run may use, unless its submission says less."""
     cache: Path = Path(".orchestrate/cache")
     """Folder for unpacked bundles."""
-    scratch: Path = Path(".orchestrate/scratch")
-    """Folder for sandboxes while they run."""
+    scratch: Path | None = None
+    """Folder for sockets and for sandboxes while they run; its path must be short. The system's temporary folder when absent."""
     logs: Path = Path(".orchestrate/logs")
     """Folder for the logs of gateway and grader."""
     max_launches: int = Field(default=3, ge=1, le=20)
@@ -278,8 +278,8 @@ def _anchored(path: _Path, value: Any, folder: Path) -> Any:
 def _finished(checked: SettingsFile, found: _Collected, base: Path, variables: Mapping[str, str]) -> Settings:
     values = {name: getattr(checked, name) for name in SettingsFile.model_fields}
     values["store"] = _anchored(("store",), checked.store, base)
-    for name in ("cache", "scratch", "logs"):
-        values[name] = base / values[name]
+    values["cache"], values["logs"] = base / checked.cache, base / checked.logs
+    values["scratch"] = None if checked.scratch is None else base / checked.scratch
     providers: dict[str, KeyedProvider] = {}
     problems: dict[str, str] = {}
     for name, provider in checked.providers.items():

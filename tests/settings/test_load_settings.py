@@ -54,7 +54,8 @@ def test_paths_belong_to_the_place_that_names_them(tmp_path: Path) -> None:
     found = load_settings(below, {"ORCHESTRATE_CACHE": "mine"})
     assert found.store == f"{tmp_path}/s"
     assert found.cache == below / "mine"
-    assert found.scratch == tmp_path / ".orchestrate/scratch"
+    assert found.scratch is None
+    assert load_settings(below, {"ORCHESTRATE_SCRATCH": "t"}).scratch == below / "t"
     assert load_settings(below, {}, {"store": "t"}).store == f"{below}/t"
     assert load_settings(below, {}, {"store": "s3://bucket/x"}).store == "s3://bucket/x"
 
