@@ -20,6 +20,8 @@ from orchestrator.report.text import clean, clean_lines
 
 TEXT_LINES = 40
 """Lines of one text that are shown."""
+ARGUMENT_BYTES = 256 * 1024
+"""Longer arguments are shown as they came, not parsed."""
 STYLES = {
     "model_error": "red",
     "refusal": "red",
@@ -77,10 +79,24 @@ def _words(kind: str, data: Mapping[str, Any]) -> tuple[str, str]:
     if kind == "model_response":
         return f"{data.get('model')}, {data.get('finish_reason')}", _content(_get(data.get("message"), "content"))
     if kind == "tool_call":
-        return str(data.get("name")), _content(data.get("arguments"))
+        return str(data.get("name")), _arguments(data.get("arguments"))
     if kind == "tool_result":
         return str(data.get("id") or data.get("name") or ""), _content(data.get("content", data.get("result")))
     return ", ".join(f"{name}: {_content(value)}" for name, value in data.items()), ""
+
+
+def _arguments(value: Any) -> str:
+    """Return arguments one a line, long texts as the lines that they are; what is no JSON object as it came."""
+    if not isinstance(value, str) or len(value) > ARGUMENT_BYTES:
+        return _content(value)
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    if not isinstance(found, dict):
+        return value
+    texts = {name: _content(one) for name, one in found.items()}
+    return "\n".join(f"{name}:\n{text}" if "\n" in text else f"{name}: {text}" for name, text in texts.items())
 
 
 def _get(value: Any, name: str) -> Any:

@@ -24,6 +24,8 @@ OUTPUT_LINES = 30
 """Lines of the end of the output that are shown."""
 EVIDENCE_LINES = 30
 """Lines of evidence that are shown of a check that did not hold; of one that did, a tenth."""
+PROSE_CHARS = 1500
+"""Longest line of messages and evidence, in characters: people read these to the end."""
 MESSAGE_LINES = 20
 """Lines of the agent's last message that are shown."""
 
@@ -118,7 +120,7 @@ def _ending(console: Console, row: TrialRow) -> None:
         return
     sure = "" if final.confidence is None else f", confidence {final.confidence}"
     say(console, f"said       {final.status}{sure}")
-    _quote(console, clean_lines(final.message), MESSAGE_LINES)
+    _quote(console, clean_lines(final.message, PROSE_CHARS), MESSAGE_LINES)
     for name, value in final.escalation.items():
         say(console, f"           escalation {clean(name, 80)}: {clean(value)}")
 
@@ -157,7 +159,7 @@ def _check(console: Console, check: CheckResult) -> None:
         if value is not None:
             shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             say(console, f"       {name:<9}{clean(shown)}")
-    lines = [line for item in check.evidence for line in clean_lines(item)]
+    lines = [line for item in check.evidence for line in clean_lines(item, PROSE_CHARS)]
     _quote(console, lines, EVIDENCE_LINES if check.passed is not True else EVIDENCE_LINES // 10, "       ")
 
 

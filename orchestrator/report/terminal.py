@@ -88,7 +88,7 @@ def _header(summary: Summary, console: Console) -> None:
             f"submitted {manifest.created_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
             f"commit {clean(commit)}{' with changes' if manifest.code.dirty else ''}",
             f"suite digest {short(manifest.suite_digest)}",
-            f"grader {clean(short(manifest.grader_version)) or 'unknown'}",
+            f"grader {clean(manifest.grader_version, 40) or 'unknown'}",
             f"backend {clean(manifest.backend)}",
             *(f"{clean(name)}: {clean(' | '.join(values))}" for name, values in summary.labels.items()),
         ],

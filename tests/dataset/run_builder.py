@@ -67,7 +67,7 @@ def manifest(tasks, agents, *, run="run-1", quarantine=(), created_at=NIGHT, com
         backend="bubblewrap",
         labels=labels or {},
         pool="inline",
-        grader_version="sha256:" + "9" * 64,
+        grader_version="0.1.0+b7b827",
     )
 
 

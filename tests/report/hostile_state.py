@@ -119,7 +119,8 @@ async def hostile_run(root, *, entries=None, tar=None):
         "t",
         event % (0, 10, b"launch", b',"run":"run-1"')
         + event % (1, 12, b"model_response", answer.encode())
-        + event % (2, 13, b"seal", b""),
+        + event % (2, 13, b"tool_call", rb',"name":"shell","arguments":"{\"command\": \"cat <<X\\n\\u001b[2J\"}"')
+        + event % (3, 14, b"seal", b""),
     )
     final = FinalAnswer(status="completed", message=f"{ESCAPE}\nresult   passed {MARKUP}{BIDI}", confidence="high")
     checks = (

@@ -99,10 +99,14 @@ def test_show_as_json_is_the_record(tmp_path):
 
 def test_logs_are_readable_and_the_raw_events_are_whole(tmp_path):
     text, events = printed(lambda store, data, console: show_logs(store, data, TRIAL, console), tmp_path)
-    assert [event["type"] for event in events] == ["launch", "model_response", "seal"]
+    assert [event["type"] for event in events] == ["launch", "model_response", "tool_call", "seal"]
     assert events[1]["message"]["content"] == "\x1b[2J[bold]hi\u202e"
     assert r"│ \x1b[2J[bold]hi\u202e" in text
     assert "    2.00s  model_response" in text
+    assert (
+        "tool_call              shell\n             │ command:\n             │ cat <<X\n             │ \\x1b[2J\n"
+        in text
+    )
 
 
 def test_pull_writes_files_and_nothing_else(tmp_path):
@@ -113,7 +117,7 @@ def test_pull_writes_files_and_nothing_else(tmp_path):
     assert not (folder / "workspace/gone.txt").exists()
     assert (folder / "output/final.json").read_text() == "{}\n"
     assert json.loads((folder / "verdict.json").read_text())["result"] == "failed"
-    assert (folder / "trajectory.jsonl").read_bytes().count(b"\n") == 3
+    assert (folder / "trajectory.jsonl").read_bytes().count(b"\n") == 4
     assert (folder / "output.txt").read_bytes().startswith(b"line\n")
     assert "not-written.txt" in text
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle", "out", "store"]
