@@ -49,8 +49,6 @@ class AgentSide:
         except Refusal as refusal:
             launch.refused(refusal, what)
             return refusal.response(launch.meter.left())
-        except ConnectionError:
-            raise
         except Exception:  # any fault of ours here must end this launch as infrastructure, and nothing else
             log.exception("fault while answering %s for launch %s", what, launch.id)
             launch.findings.add("gateway_fault", what)

@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import orjson
-from aiohttp import web
+from aiohttp import ClientError, web
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web_protocol import RequestPayloadError
 
 from orchestrator.gateway.config import AgentLimits
 from orchestrator.gateway.refusal import Refusal
@@ -75,12 +77,12 @@ async def _read(request: web.BaseRequest, limits: AgentLimits, holding: Holding)
     length = request.content_length
     if length is not None and length > limits.body_bytes:
         raise _too_large(limits)
-    if request.headers.get("Expect", "").lower() == "100-continue":
-        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     parts: list[bytes] = []
     size = 0
     try:
         async with asyncio.timeout(limits.body_seconds):
+            if request.headers.get("Expect", "").lower() == "100-continue":
+                await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             async for part in request.content.iter_any():
                 size += len(part)
                 if size > limits.body_bytes:
@@ -90,6 +92,9 @@ async def _read(request: web.BaseRequest, limits: AgentLimits, holding: Holding)
     except TimeoutError:
         msg = f"the request body did not arrive within {limits.body_seconds:g} s"
         raise Refusal(408, "request_timeout", msg, finding=True, close=True) from None
+    except (OSError, ClientError, HttpProcessingError, RequestPayloadError):
+        # Whatever is wrong with the transfer is the sender's: nobody else has a hand in this connection.
+        raise Refusal(400, "broken_request", "the request body broke off or is not well formed", close=True) from None
     return b"".join(parts)
 
 

@@ -25,6 +25,7 @@ async def seal(launch: Launch, store: ObjectStore) -> Seal:
             await _close(launch)
             launch.seal = await _record(launch, store)
             launch.sealed.set()
+            launch.routes = {}
         return launch.seal
 
 

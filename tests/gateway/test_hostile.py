@@ -381,3 +381,93 @@ def test_no_request_makes_the_gateway_fail(world):
     assert [case for case in found if case[2] >= 500] == []
     assert "gateway_fault" not in kinds(seal)
     assert any(case[2] == 200 for case in found)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b"Content-Length: 100\r\n\r\n{",
+        b"Transfer-Encoding: chunked\r\n\r\n5\r\n{\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\n-5\r\n{}\r\n0\r\n\r\n",
+        b"Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+        b"Transfer-Encoding: gzip, chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+        b"Content-Encoding: br\r\nContent-Length: 2\r\n\r\n{}",
+    ],
+)
+@pytest.mark.parametrize("how", ["half_close", "reset", "wait"])
+def test_a_body_that_breaks_off_is_never_our_failure(world, rest, how):
+    async def attack(_here, inside, _other):
+        start = head(inside).removesuffix(b"\r\n")
+        with inside.raw(start + rest) as connection:
+            if how == "half_close":
+                connection.shutdown(socket.SHUT_WR)
+            if how == "reset":
+                await asyncio.sleep(0.05)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+                return b""
+            return await asyncio.to_thread(read_all, connection)
+
+    data, seal = both(world, attack)
+    assert b" 500 " not in data
+    assert "gateway_fault" not in kinds(seal)
+    assert seal.stopped is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"GET http://[::1/x HTTP/1.1",
+        b"GET //// HTTP/1.1",
+        b"GET /tools?%ff=%00&&& HTTP/1.1",
+        b"GET /%ff%fe HTTP/1.1",
+        b"GET \xff\xfe HTTP/1.1",
+        b"CONNECT evil.example:443 HTTP/1.1",
+        b"OPTIONS * HTTP/1.1",
+        b"TRACE / HTTP/1.1",
+        b"GET http://evil.example/v1/models HTTP/1.1",
+        b"GET /tools HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade",
+        b"PRI * HTTP/2.0",
+        b"POST /tools/ HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}",
+    ],
+)
+def test_odd_request_lines_are_never_our_failure(world, line):
+    async def attack(_here, inside, _other):
+        token = inside.registration.agent_token.encode()
+        request = line + b"\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer " + token + b"\r\n\r\n"
+        return await answered(inside, request)
+
+    data, seal = both(world, attack)
+    assert b" 500 " not in data
+    assert "gateway_fault" not in kinds(seal)
+
+
+def test_a_client_that_asks_first_may_send_its_body(world):
+    async def attack(_here, inside, _other):
+        body = b'{"status": "completed"}'
+        extra = f"Content-Length: {len(body)}\r\nExpect: 100-continue\r\nConnection: close\r\n"
+        with inside.raw(head(inside, extra, "/tools/finish")) as connection:
+            connection.settimeout(5)
+            first = await asyncio.to_thread(connection.recv, 65536)
+            connection.sendall(body)
+            return first, await asyncio.to_thread(read_all, connection)
+
+    (first, second), _ = both(world, attack)
+    assert first == b"HTTP/1.1 100 Continue\r\n\r\n"
+    assert second.startswith(b"HTTP/1.1 200")
+
+
+def test_a_client_that_hangs_up_during_a_call_is_still_metered(world):
+    turns = {"conversations": [{"turns": [{"error": 500}, {"error": 500}, {"error": 500}, {"text": "late"}]}]}
+
+    async def live():
+        async with world(settle_seconds=5).running() as here:
+            inside = await here.launch(script=turns)
+            body = json.dumps({"model": "main", "messages": [{"role": "user", "content": "x"}]}).encode()
+            with inside.raw(head(inside, f"Content-Length: {len(body)}\r\n") + body):
+                while not (await here.client.live(inside.launch)).steps:
+                    await asyncio.sleep(0.01)
+            return await here.client.seal(inside.launch)
+
+    seal = asyncio.run(live())
+    assert (seal.steps, seal.stopped) == (1, None)
