@@ -103,10 +103,12 @@ class BubblewrapBackend:
         _check(spec)
         path = host.SYSTEM_PATH
         binds, links = host.binds(), host.links()
+        masks: list[str] = []
         if "python3" in spec.requires or "python" in spec.requires:
-            shown, named = host.python_parts(host.interpreter(self._prefix))
+            python = host.interpreter(self._prefix)
+            shown, named = host.python_parts(python)
+            masks = host.packages_of(python)
             binds, links, path = binds + shown, links + named, f"{host.BIN}:{path}"
-        binds += [[str(package), str(package)] for package in spec.packages]
         env = {"PATH": path, "HOME": host.HOME, "LANG": "C.UTF-8", "TMPDIR": "/tmp", **spec.env}  # noqa: S108 - the sandbox's own
         limits = spec.limits
         return {
@@ -119,6 +121,8 @@ class BubblewrapBackend:
             "bwrap": str(host.bwrap()),
             "binds": binds,
             "links": links,
+            "masks": masks,
+            "packages": [str(package.absolute()) for package in spec.packages],
             "etc": host.ETC_FILES,
             "inputs": [
                 {

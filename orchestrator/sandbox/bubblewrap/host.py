@@ -115,6 +115,13 @@ def python_parts(python: Interpreter) -> tuple[list[list[str]], list[list[str]]]
     return shown, [[program, f"{BIN}/python3"], [program, f"{BIN}/python"]]
 
 
+def packages_of(python: Interpreter) -> list[str]:
+    """Return the folders with the interpreter's extra packages, to be hidden: trials must not depend on what is installed here."""
+    if is_below(str(python.prefix), "/usr"):
+        return []
+    return [str(folder) for folder in sorted(python.prefix.glob("lib/python3*/site-packages"))]
+
+
 def find(program: str) -> Path | None:
     """Return where a program is that a sandbox would find on its PATH, or None."""
     found = shutil.which(program, path=SYSTEM_PATH)

@@ -91,6 +91,27 @@ def read_pristine(folder: bytes) -> Pristine:
     return noted
 
 
+def readable_by_all(path: bytes) -> bool:
+    """Return whether every user may read the file, or the folder and everything in it. Raises OSError."""
+    mode = os.stat(path).st_mode
+    if not stat.S_ISDIR(mode):
+        return bool(mode & 0o004)
+    if mode & 0o005 != 0o005:
+        return False
+    pending = [path]
+    while pending:
+        with os.scandir(pending.pop()) as found:
+            for item in found:
+                if item.is_symlink():
+                    continue
+                mode = item.stat(follow_symlinks=False).st_mode
+                if mode & 0o004 == 0 or (stat.S_ISDIR(mode) and mode & 0o001 == 0):
+                    return False
+                if stat.S_ISDIR(mode):
+                    pending.append(item.path)
+    return True
+
+
 def _leaf(item: os.DirEntry[bytes], target: bytes, owner: tuple[int, int] | None, note: bool) -> Laid:
     info = item.stat(follow_symlinks=False)
     if stat.S_ISLNK(info.st_mode):

@@ -6,7 +6,7 @@ can be shown without showing the parent.
 """
 
 # pathlib would double the start-up time of the keeper, and names in a sandbox are bytes.
-# ruff: noqa: PTH101, PTH102, PTH103, PTH112, PTH116, PTH119, PTH120
+# ruff: noqa: PTH123, PTH101, PTH102, PTH103, PTH112, PTH116, PTH119, PTH120
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import os
 import stat
 
 from orchestrator.sandbox.bubblewrap import linux
-from orchestrator.sandbox.bubblewrap.lay import LayError, Pristine, lay, read_pristine
+from orchestrator.sandbox.bubblewrap.lay import LayError, Pristine, lay, read_pristine, readable_by_all
 
 TYPE_CHECKING = False  # importing ``typing`` would cost the keeper a tenth of its start
 if TYPE_CHECKING:
@@ -75,6 +75,12 @@ class Stage:
         self._program()
         for source, target in self._spec["binds"]:
             self._early += ["--ro-bind", self._bind(source), target]
+        for folder in self._spec["masks"]:
+            self._early += ["--tmpfs", folder]
+        for package in self._spec["packages"]:
+            self._early += ["--ro-bind", self._bind(package), package]
+        for folder in self._spec["masks"]:
+            self._early += ["--remount-ro", folder]
         self._etc()
         for item in self._spec["inputs"]:
             try:
@@ -143,7 +149,9 @@ class Stage:
         spec = self._spec
         needed = [spec["bwrap"], spec["pristine"], (spec["door"] or {}).get("socket")]
         needed += [(spec["sink"] or {}).get("socket"), (spec["sink"] or {}).get("folder")]
-        needed += [source for source, _ in spec["binds"]] + [item["source"] for item in spec["inputs"]]
+        needed += (
+            spec["packages"] + [source for source, _ in spec["binds"]] + [item["source"] for item in spec["inputs"]]
+        )
         paths = [os.path.realpath(path) for path in needed if path]
         for point in _MOUNT_POINTS:
             try:
@@ -219,13 +227,25 @@ class Stage:
 
     def _input(self, source: str, target: str, writable: bool) -> None:
         if not writable:
-            self._late += ["--ro-bind", self._bind(source), target]
+            shown = source if self.user is None or readable_by_all(os.fsencode(source)) else self._copy(source)
+            self._late += ["--ro-bind", self._bind(shown), target]
             return
         place = self._place(target)
         note = self._spec["sink"] is not None and target == self._spec["workdir"] and source == self._spec["pristine"]
         noted = Pristine() if note and self._noted is None else None
         lay(os.fsencode(source), os.fsencode(place), self._owner, noted)
         self._noted = self._noted or noted
+
+    def _copy(self, source: str) -> str:
+        """Copy what the sandbox's user could not read to a file system beside the agent's, and return its place."""
+        top = f"{self.folder}/inputs"
+        if not os.path.isdir(top):
+            os.mkdir(top)
+            linux.mount("inputs", top, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=0755")
+        place = f"{top}/{self._count}"
+        self._count += 1
+        lay(os.fsencode(source), os.fsencode(place), None, None)
+        return place
 
     def _place(self, target: str) -> str:
         """Return where a writable target lies on the sized file systems; its parents are made."""

@@ -171,14 +171,19 @@ class Watch:
         if "pids" in self._group.controllers:
             return self._group.refused_forks()
         # Without the kernel's counter: a tree at its limit is taken for one that is refused more.
-        at_limit = sum(threads for _, threads in tree(self._program.first_pid)) >= self._limits["processes"]
+        at_limit = sum(threads for _, _, threads in tree(self._program.first_pid)) >= self._limits["processes"]
         return self._refused + 1 if at_limit else self._refused
 
     def _over_memory(self) -> bool:
         if "memory" in self._group.controllers:
             return False
         limit: int = self._limits["memory"]
-        return sum(memory for memory, _ in tree(self._program.first_pid)) > limit
+        processes = tree(self._program.first_pid)
+        # The first sum counts pages twice that forked processes share; the true one takes the kernel longer.
+        return (
+            sum(memory for _, memory, _ in processes) > limit
+            and sum(shared_out(pid) for pid, _, _ in processes) > limit
+        )
 
     def _final_cause(self, cause: str) -> str:
         """A cause that the kernel counted wins over how the first process ended; ``stopped`` and what was seen before stay."""
@@ -224,9 +229,8 @@ def limits_labels(controllers: frozenset[str]) -> dict[str, str]:
     return {"limits": "sampled" if not controllers else f"sampled ({missing}), else cgroup"}
 
 
-def tree(first: int) -> list[tuple[int, int]]:
-    """Return resident private memory in bytes and number of threads of each process below ``first``; orphans inside are its children."""
-    page = os.sysconf("SC_PAGE_SIZE")
+def tree(first: int) -> list[tuple[int, int, int]]:
+    """Return process id, resident memory that is no file's in bytes, and threads of each process below ``first``; orphans are its children."""
     result = []
     pending = [first]
     while pending:
@@ -235,11 +239,30 @@ def tree(first: int) -> list[tuple[int, int]]:
             for thread in os.listdir(f"/proc/{pid}/task"):
                 with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as file:
                     pending += map(int, file.read().split())
-            with open(f"/proc/{pid}/statm", encoding="ascii") as file:
-                words = file.read().split()
-            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-                threads = int(file.read().rsplit(")", 1)[1].split()[17])
-        except (OSError, IndexError, ValueError):
+        except (OSError, ValueError):
             continue
-        result.append(((int(words[1]) - int(words[2])) * page, threads))
+        numbers = _numbers(f"/proc/{pid}/status")
+        memory = (numbers.get("RssAnon", 0) + numbers.get("RssShmem", 0)) << 10
+        result.append((pid, memory, numbers.get("Threads", 1)))
+    return result
+
+
+def shared_out(pid: int) -> int:
+    """Return a process's memory that is no file's, in bytes, pages that several processes hold divided among them."""
+    numbers = _numbers(f"/proc/{pid}/smaps_rollup")
+    return (numbers.get("Pss_Anon", 0) + numbers.get("Pss_Shmem", 0)) << 10
+
+
+def _numbers(path: str) -> dict[str, int]:
+    """Return the lines ``Name: number`` of a file of /proc; none when the process is gone."""
+    result = {}
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            for line in file:
+                name, _, value = line.partition(":")
+                words = value.split()
+                if words and words[0].isdigit():
+                    result[name] = int(words[0])
+    except OSError:
+        return {}
     return result
