@@ -172,7 +172,7 @@ class Settings(SettingsFile):
         """Folder for the logs of gateway and grader."""
         return self.logs
 
-    def gateway_providers(self) -> dict[str, dict[str, Any]]:
+    def provider_secrets(self) -> dict[str, dict[str, Any]]:
         """Return the providers as the gateway is told them.
 
         With keys in plain text: only for the pipe to the gateway.

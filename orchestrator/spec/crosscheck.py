@@ -89,6 +89,7 @@ def crosscheck(task: TaskFolder) -> list[Problem]:
         *_hidden_files(task),
         *_regexes(task),
         *_folders(task),
+        *_unused(task),
         *_excluded(task),
         *_ending(task),
     ]
@@ -192,6 +193,24 @@ def _folders(task: TaskFolder) -> Iterator[Problem]:
         value = task.document.get(*path)
         if isinstance(value, str) and not _leads_out(value) and (fault := _area_fault(task, value, area, is_folder)):
             yield task.document.problem(path, fault)
+
+
+def _unused(task: TaskFolder) -> Iterator[Problem]:
+    """Find material that nothing names: it would stay behind without a word."""
+    users: dict[str, FieldPath] = {
+        "memory": ("environment", "memory"),
+        "environment": ("environment", "build"),
+        "world": ("world",),
+        "fixtures": ("fixtures",),
+        "user.yaml": ("user", "replies"),
+    }
+    for name, path in users.items():
+        if (task.folder / name).exists() and task.document.get(*path) is None:
+            message = f"nothing uses this; name it in {dotted(path)} or remove it"
+            yield Problem(f"{task.shown}/{name}", message=message)
+    if (task.folder / "workspace").exists() and isinstance(task.document.get("environment", "workspace"), dict):
+        message = "nothing uses this, since environment.workspace names another source; remove one of the two"
+        yield Problem(f"{task.shown}/workspace", message=message)
 
 
 def _area_fault(task: TaskFolder, value: str, area: str, is_folder: bool) -> str | None:

@@ -15,12 +15,15 @@ import errno
 import hashlib
 import os
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, ParamSpec, TypeVar
 
 from orchestrator.errors import NotFoundError, StoreError
 from orchestrator.records.base import BlobRef
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _TEMPORARY = ".tmp"
 _CHUNK = 1 << 20
@@ -116,12 +119,12 @@ class FileStore:
         Raises StoreError; for a key that is taken its cause is ``store_exists``.
         """
         path = self._path(key)
-        temporary, file = await asyncio.to_thread(self._open_temporary)
+        temporary, file = await _in_thread(self._open_temporary)
         try:
             with file:
                 sha256, size = await self._fill(file, temporary, data)
-                await asyncio.to_thread(self._flush, file, temporary)
-            if not await asyncio.to_thread(self._name, temporary, path):
+                await _in_thread(self._flush, file, temporary)
+            if not await _in_thread(self._name, temporary, path):
                 msg = f"there is already an object {key!r} in the store; blobs are never overwritten"
                 raise StoreError(msg, cause="store_exists")
         finally:
@@ -130,20 +133,20 @@ class FileStore:
 
     async def create(self, key: str, data: bytes) -> bool:
         """Create a marker. True: ours and durable. False: the key was taken, by a marker that is durable too."""
-        return await asyncio.to_thread(self._create, self._path(key), data)
+        return await _in_thread(self._create, self._path(key), data)
 
     async def get(self, key: str) -> bytes:
         """Return a whole object. Raises NotFoundError, StoreError."""
-        return await asyncio.to_thread(self._read, key)
+        return await _in_thread(self._read, key)
 
     async def stream(self, key: str) -> AsyncIterator[bytes]:
         """Yield an object's bytes in chunks of at most 1 MiB. Raises NotFoundError, StoreError."""
         path = self._path(key)
-        file = await asyncio.to_thread(self._open, key, path)
+        file = await _in_thread(self._open, key, path)
         with file:
             while True:
                 with _translated(path, "read"):
-                    chunk = await asyncio.to_thread(file.read, _CHUNK)
+                    chunk = await _in_thread(file.read, _CHUNK)
                 if not chunk:
                     return
                 yield chunk
@@ -152,13 +155,13 @@ class FileStore:
         """Return whether there is an object under the key."""
         path = self._path(key)
         with _translated(path, "look at"):
-            return await asyncio.to_thread(path.is_file)
+            return await _in_thread(path.is_file)
 
     async def list(self, prefix: str) -> list[str]:
         """Return all keys that begin with the prefix, sorted. Objects being written are not in it."""
         if prefix.strip("/"):
             check_key(prefix.rstrip("/"))
-        return await asyncio.to_thread(_keys, self.root, prefix)
+        return await _in_thread(_keys, self.root, prefix)
 
     def _path(self, key: str) -> Path:
         check_key(key)
@@ -177,7 +180,7 @@ class FileStore:
         async for block in _blocks(data):
             sha256.update(block)
             size += len(block)
-            await asyncio.to_thread(self._write, file, path, block)
+            await _in_thread(self._write, file, path, block)
         return sha256.hexdigest(), size
 
     @staticmethod
@@ -279,6 +282,16 @@ def _names(folder: Path) -> list[tuple[str, bool]]:
     except StoreError as error:
         if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
             return []
+        raise
+
+
+async def _in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run a function in a thread. A cancelled caller waits for it: nothing may close a file that a thread still uses."""
+    running = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
         raise
 
 

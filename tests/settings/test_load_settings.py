@@ -135,7 +135,7 @@ def test_keys_are_read_and_never_shown(tmp_path: Path) -> None:
         '[providers.two]\nbase_url = "https://two/v1"\nkey = {file = "key"}\n'
     )
     found = load_settings(tmp_path, {"ONE": f"{SECRET}-env", "OPENAI_API_KEY": f"{SECRET}-openai"})
-    told = found.gateway_providers()
+    told = found.provider_secrets()
     assert told["one"]["key"] == f"{SECRET}-env"
     assert told["one"]["headers"] == {"X-Key": f"{SECRET}-header"}
     assert told["two"]["key"] == f"{SECRET}-file"

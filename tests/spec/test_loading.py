@@ -73,6 +73,7 @@ def test_six_mistakes_are_six_located_errors(suite: Path) -> None:
         "instrution: Mend it.\n"
         "tier: 7\n"
         "kind: regresion\n"
+        "world: world/\nfixtures: {cassette: fixtures/calls.jsonl}\nuser: {mode: scripted, replies: user.yaml}\n"
         "environment: {memory: hidden/, resources: {memory: 1GB}}\n"
         "checks:\n"
         "  - {id: tests, type: comand, run: x}\n"
@@ -81,7 +82,7 @@ def test_six_mistakes_are_six_located_errors(suite: Path) -> None:
     )
     found = problems(lambda: load_suite(suite))
     assert [line.split(": ")[0] for line in found] == [
-        f"small/one/task.yaml:{place}" for place in ("2:1", "3:7", "4:7", "5:23", "5:52", "7:23", "8:42")
+        f"small/one/task.yaml:{place}" for place in ("2:1", "3:7", "4:7", "8:23", "8:52", "10:23", "11:42")
     ]
     for words in (
         "did you mean 'instruction'",
@@ -101,7 +102,11 @@ def test_six_mistakes_are_six_located_errors(suite: Path) -> None:
         ("id: one", "id: one\nmax_steps: 3", "2:1: max_steps: unknown key (did you mean 'budgets.max_steps'?)"),
         ("id: one", "id: one\nservices: []", "2:1: services: reserved for extra containers beside the agent"),
         ("id: one", "id: one\nsteps: []", "2:1: steps: reserved for tasks of several steps"),
-        ("memory: memory/", "resources: {gpu: 1}", "4:15: environment.resources.gpu: reserved for graphics processors"),
+        (
+            "memory: memory/",
+            "memory: memory/\n  resources: {gpu: 1}",
+            "5:15: environment.resources.gpu: reserved for graphics processors",
+        ),
         ("id: one", "id: one\nsamples:", "2:1: samples: nothing is given here; write a value or remove the key"),
         ("id: one", "id: one\nsamples: '3'", "2:10: samples: must be a whole number, not the text '3'"),
         ("id: one", "id: one\nversion: 1.5", "2:10: version: must be a whole number, not the number 1.5"),
@@ -119,20 +124,28 @@ def test_six_mistakes_are_six_located_errors(suite: Path) -> None:
         ),
         (
             "memory: memory/",
-            "network: {allowlst: [a]}",
-            "4:13: environment.network.allowlst: unknown key (did you mean",
-        ),
-        ("memory: memory/", "now: 2026-03-02", "4:8: environment.now: must be a time such as 2026-03-02T09:00:00Z"),
-        ("memory: memory/", "now: 2026-03-02T09:00:00", "4:8: environment.now: must be a time with its zone"),
-        (
-            "memory: memory/",
-            "workspace: hidden",
-            "4:14: environment.workspace: 'hidden' must be workspace/ or a folder",
+            "memory: memory/\n  network: {allowlst: [a]}",
+            "5:13: environment.network.allowlst: unknown key (did you mean",
         ),
         (
             "memory: memory/",
-            "workspace: workspace/nope",
-            "4:14: environment.workspace: there is no folder small/one/work",
+            "memory: memory/\n  now: 2026-03-02",
+            "5:8: environment.now: must be a time such as 2026-03-02T09:00:00Z",
+        ),
+        (
+            "memory: memory/",
+            "memory: memory/\n  now: 2026-03-02T09:00:00",
+            "5:8: environment.now: must be a time with its zone",
+        ),
+        (
+            "memory: memory/",
+            "memory: memory/\n  workspace: hidden",
+            "5:14: environment.workspace: 'hidden' must be workspace/ or a folder",
+        ),
+        (
+            "memory: memory/",
+            "memory: memory/\n  workspace: workspace/nope",
+            "5:14: environment.workspace: there is no folder small/one/work",
         ),
         (
             "memory: memory/",
@@ -159,8 +172,8 @@ def test_six_mistakes_are_six_located_errors(suite: Path) -> None:
         ("paths_unchanged", "paths_changed", "12:12: invariants[0].type: unknown invariant type 'paths_changed' (did"),
         (
             "memory: memory/",
-            'state: {exclude: ["te*/**"]}',
-            "4:21: environment.state.exclude[0]: 'te*/**' leaves out what",
+            'memory: memory/\n  state: {exclude: ["te*/**"]}',
+            "5:21: environment.state.exclude[0]: 'te*/**' leaves out what",
         ),
     ],
 )
@@ -197,6 +210,27 @@ def test_unknown_entries_of_a_task_folder(suite: Path, write: Write) -> None:
     write("small/one/task.yaml~", "")
     [found] = problems(lambda: load_suite(suite))
     assert found.startswith("small/one/hiden: unknown entry in a task folder (did you mean 'hidden'?)")
+
+
+@pytest.mark.parametrize(
+    ("line", "entry"),
+    [
+        ("  memory: memory/\n", "memory"),
+        ("world: world/\n", "world"),
+        ("fixtures: {cassette: fixtures/calls.jsonl}\n", "fixtures"),
+        ("user: {mode: scripted, replies: user.yaml}\n", "user.yaml"),
+    ],
+)
+def test_material_that_nothing_names_is_told(suite: Path, line: str, entry: str) -> None:
+    edit(suite / "one/task.yaml", line, "  requires: [python3]\n" if entry == "memory" else "")
+    [found] = problems(lambda: load_suite(suite))
+    assert found.startswith(f"small/one/{entry}: nothing uses this; name it in ")
+
+
+def test_a_workspace_beside_another_source_is_told(suite: Path) -> None:
+    edit(suite / "one/task.yaml", "  memory: memory/\n", "  memory: memory/\n  workspace: {image_path: /testbed}\n")
+    [found] = problems(lambda: load_suite(suite))
+    assert found.startswith("small/one/workspace: nothing uses this, since environment.workspace names another source")
 
 
 def test_a_folder_that_is_nearly_a_task_is_no_absence(suite: Path, write: Write) -> None:

@@ -8,6 +8,7 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,27 @@ def test_a_store_without_permission_is_told(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(StoreError, match="no permission"):
         asyncio.run(FileStore(tmp_path / "store").create("a", b""))
+
+
+def test_a_cancelled_writer_leaves_nothing(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+
+    async def endless(started: asyncio.Event) -> AsyncIterator[bytes]:
+        while True:
+            yield b"x" * (1 << 20)
+            started.set()
+
+    async def scenario() -> None:
+        started = asyncio.Event()
+        writing = asyncio.create_task(store.put_blob("a/b", endless(started)))
+        await started.wait()
+        writing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await writing
+        assert list((tmp_path / ".tmp").iterdir()) == []
+        assert await store.list("") == []
+
+    asyncio.run(scenario())
 
 
 def test_urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
