@@ -21,7 +21,7 @@ LIB = "/grader/lib"
 """Import path of the programs in a sandbox."""
 RUNNER = "/grader/runner"
 """Import path of hidden tests in the runner."""
-RUNNER_PACKAGES = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments")
+RUNNER_PACKAGES = ("pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging", "pygments")
 _HERE = Path(__file__).parent
 _PYTEST_PROGRAM = '#!/bin/sh\nexec python3 -m pytest "$@"\n'
 
@@ -63,16 +63,21 @@ def _copy(source: Path, target: Path) -> None:
 def warm_packages() -> None:
     """Compile the packages that sandboxes load, where they are not compiled yet: a sandbox cannot keep what it compiles."""
     for package in packages_of((*RUNNER_PACKAGES, "griffe", "ruamel"), sys.path):
+        if package.is_file():
+            continue
         caches = package.rglob("__pycache__/*.pyc")
         if next(caches, None) is None and package.stat().st_mode & stat.S_IWUSR:
             compileall.compile_dir(package, quiet=2)
 
 
 def packages_of(names: Iterable[str], path: Sequence[str]) -> tuple[Path, ...]:
-    """Return the folders of top-level packages. Raises FileNotFoundError for one that is not installed."""
+    """Return the folders (or files) of top-level packages. Raises FileNotFoundError for one that is not installed."""
     found = []
     for name in names:
-        places = [Path(entry) / name for entry in path if entry and (Path(entry) / name).is_dir()]
+        folders = [Path(entry) / name for entry in path if entry]
+        places = [f for f in folders if f.is_dir()] or [
+            f.with_suffix(".py") for f in folders if f.with_suffix(".py").is_file()
+        ]
         if not places:
             msg = f"package {name!r} is not installed; install orchestrate with its dependencies"
             raise FileNotFoundError(msg)

@@ -54,7 +54,7 @@ def judge(
             else f"ended by {ending.cause}"
         )
         return _failed(check, "exit code 0", words, (words, *_tests_that_failed(report)))
-    _refuse_broken(check, report, expected)
+    _refuse_broken(check, report, expected, output)
     if expected is not None and report is not None:
         wrong = _against(report, expected)
         passed = not wrong and ended == "exit code 0"
@@ -70,11 +70,12 @@ def _ended(ending: Ending) -> str:
     return f"exit code {ending.exit.code}" if ending.exit.code is not None else f"signal {ending.exit.signal}"
 
 
-def _refuse_broken(check: CommandCheck, report: Report | None, expected: frozenset[str] | None) -> None:
+def _refuse_broken(check: CommandCheck, report: Report | None, expected: frozenset[str] | None, output: bytes) -> None:
     """What only the author can have caused is no result of the agent."""
     if report is None:
         if check.results == "junit" or expected is not None:
-            message = f"check {check.id}: the command reported no tests; with results or expect it must run pytest"
+            said = " | ".join(_tail(output)[-3:]) or "nothing"
+            message = f"check {check.id}: the command reported no tests; with results or expect it must run pytest. It said: {said}"
             raise PermanentError(GradingError(type="check", message=message))
         return
     if report.exit_status == _USAGE_ERROR or (report.exit_status == _NO_TESTS and expected is None):

@@ -107,9 +107,6 @@ CHEATS: dict[str, Files] = {
             ("junit.xml", "report.xml", "results.xml", "hidden/junit.xml", "output/final.json", "tests/junit.xml"),
             '<testsuite tests="4" failures="0"><testcase classname="tests.test_work" name="test_total"/></testsuite>',
         ),
-            ("junit.xml", "report.xml", "results.xml", "hidden/junit.xml", "output/final.json", "tests/junit.xml"),
-            '<testsuite tests="4" failures="0"><testcase classname="tests.test_work" name="test_total"/></testsuite>',
-        ),
     },
     # The process ends well before anything is asked.
     "exit_on_import": {"work.py": "import os\nos._exit(0)\n"},
