@@ -30,6 +30,8 @@ FORK_SECONDS = 1.0
 """How long refused forks must go on to end the sandbox: a program may well be refused one and cope."""
 _FORK_GAP = 0.3  # a pause of this length ends a row of refused forks
 _REPORT_SECONDS = 0.2
+_ALL = frozenset({"memory", "pids", "cpu"})
+_COUNTED = frozenset({"memory", "pids"})
 
 
 class Commands:
@@ -82,6 +84,7 @@ class Watch:
         self._commands = commands
         self._full = False
         self._refused = 0
+        self._threads = 0
         self._refusing_since: float | None = None
         self._refused_last = 0.0
         self.labels = limits_labels(group.controllers)
@@ -141,7 +144,9 @@ class Watch:
         return "stopped" if self._commands.take("stop") else None
 
     def _sample(self, now: float) -> str:
-        if self._group.oom_kills() or self._over_memory():
+        if not self._group.controllers >= _COUNTED and (cause := self._sample_tree()):
+            return cause
+        if self._group.oom_kills():
             return "out_of_memory"
         full = self._is_full()
         if full and self._full:
@@ -171,19 +176,23 @@ class Watch:
         if "pids" in self._group.controllers:
             return self._group.refused_forks()
         # Without the kernel's counter: a tree at its limit is taken for one that is refused more.
-        at_limit = sum(threads for _, _, threads in tree(self._program.first_pid)) >= self._limits["processes"]
-        return self._refused + 1 if at_limit else self._refused
+        return self._refused + 1 if self._threads >= self._limits["processes"] else self._refused
 
-    def _over_memory(self) -> bool:
-        if "memory" in self._group.controllers:
-            return False
-        limit: int = self._limits["memory"]
+    def _sample_tree(self) -> str:
+        """Look at every process where no control group does it for us."""
         processes = tree(self._program.first_pid)
+        self._threads = sum(threads for _, _, threads in processes) - 1  # bwrap's own first process is not the agent's
+        if "pids" not in self._group.controllers and self._threads > self._limits["processes"] + 1:
+            return "out_of_processes"  # more than the resource limit allows: it does not hold for this user
+        if "memory" in self._group.controllers:
+            return ""
         # The first sum counts pages twice that forked processes share; the true one takes the kernel longer.
-        return (
+        limit = self._limits["memory"]
+        over = (
             sum(memory for _, memory, _ in processes) > limit
             and sum(shared_out(pid) for pid, _, _ in processes) > limit
         )
+        return "out_of_memory" if over else ""
 
     def _final_cause(self, cause: str) -> str:
         """A cause that the kernel counted wins over how the first process ended; ``stopped`` and what was seen before stay."""
@@ -221,7 +230,7 @@ class Watch:
 
 def limits_labels(controllers: frozenset[str]) -> dict[str, str]:
     """Return the label ``limits``: what holds them, by the kernel or by our samples."""
-    if {"memory", "pids", "cpu"} <= controllers:
+    if controllers >= _ALL:
         return {"limits": "cgroup, memory includes disk"}
     if {"memory", "pids"} <= controllers:
         return {"limits": "cgroup, memory includes disk, cpu not limited"}
@@ -230,7 +239,7 @@ def limits_labels(controllers: frozenset[str]) -> dict[str, str]:
 
 
 def tree(first: int) -> list[tuple[int, int, int]]:
-    """Return process id, resident memory that is no file's in bytes, and threads of each process below ``first``; orphans are its children."""
+    """Return process id, resident memory that is no file's in bytes, and threads of ``first`` and each process below it."""
     result = []
     pending = [first]
     while pending:
