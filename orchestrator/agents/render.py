@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from orchestrator.errors import RefusedError, nearest
@@ -32,7 +33,8 @@ def refusals(agent: Agent) -> list[str]:
     found = []
     if agent.type not in RUNNABLE_AGENTS:
         what = _LATER_TYPES.get(agent.type, "this type")
-        found.append(f"type {agent.type!r} ({what}) is not run by this version; use one of: {_list(RUNNABLE_AGENTS)}")
+        have = _list(RUNNABLE_AGENTS)
+        return [f"type {agent.type!r} ({what}) is not run by this version; use one of: {have}"]
     if agent.placement == "own":
         found.append("placement 'own' (a container of the agent's image) comes with a later version; use 'sandbox'")
     if agent.image is not None:
@@ -41,6 +43,13 @@ def refusals(agent: Agent) -> list[str]:
         found.append("'build' comes with a later version; build the files yourself and name them in 'bundle'")
     if agent.adapter is not None:
         found.append(f"adapter {agent.adapter!r} comes with a later version; let the program write /output/final.json")
+    if agent.type != "command":
+        given = {"command": agent.command, "bundle": agent.bundle, "stdin": agent.stdin != "none"}
+        found.extend(
+            f"{name!r} is for type 'command'; type {agent.type!r} has a program of its own, so remove it"
+            for name, value in given.items()
+            if value
+        )
     if agent.type in {"react", "scripted"}:
         found.extend(_react_refusals(agent))
     return found
@@ -83,8 +92,6 @@ def _react_refusals(agent: Agent) -> list[str]:
         for name in agent.tools
         if name not in REACT_TOOLS
     )
-    if agent.bundle is not None:
-        found.append(f"'bundle' is for type 'command'; type {agent.type!r} brings its own program")
     return found
 
 
@@ -121,5 +128,5 @@ def _word(alias: str) -> str:
     return re.sub(r"[^A-Z0-9]", "_", alias.upper())
 
 
-def _list(names: object) -> str:
-    return ", ".join(sorted(map(str, names))) if isinstance(names, (frozenset, tuple, dict)) else ""
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))

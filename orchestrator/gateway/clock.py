@@ -9,6 +9,9 @@ from contextlib import contextmanager
 class WorkingClock:
     """Counts from the hand-over of the sandbox's socket. Times are of one monotonic clock, in seconds.
 
+    An attempt that a provider fails turns into waiting when it has failed; while it is open it counts as work, because a slow
+    model is the agent's choice.
+
     Calls run in parallel, so waiting is the union of the intervals in which somebody waited, never their sum.
     """
 

@@ -36,7 +36,7 @@ class ProviderConfig(_Config):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Everything that must never be seen outside of this process."""
+        """What is cut out of everything that a provider says. A value of less than 8 characters would cut ordinary words."""
         values = [self.key, *self.headers.values()]
         return tuple(found for value in values if value is not None and len(found := value.get_secret_value()) >= 8)
 

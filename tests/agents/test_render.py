@@ -26,8 +26,8 @@ TASK = ManifestTask(
 )  # fmt: skip
 
 
-def agent(name="a", prompt=None, bundle=None, **fields):
-    return ManifestAgent(name=name, digest="sha256:0", agent=spec(**fields), prompt=prompt, bundle=bundle)
+def agent(name="a", prompt=None, files=None, **fields):
+    return ManifestAgent(name=name, digest="sha256:0", agent=spec(**fields), prompt=prompt, bundle=files)
 
 
 def spec(**fields):
@@ -36,7 +36,7 @@ def spec(**fields):
 
 def test_a_command_gets_the_gateway_and_its_models():
     made = render(
-        agent(type="command", command=["./run"], models={"main": "openai/gpt", "small-2": "openai/mini"}, bundle="b"),
+        agent(type="command", command=["./run"], models={"main": "openai/gpt", "small-2": "openai/mini"}, files="b"),
         TASK, REGISTRATION,
     )  # fmt: skip
     assert made.command == ("./run",)
@@ -98,6 +98,9 @@ def test_a_scripted_agent_needs_no_models_of_its_own():
     [
         ({"type": "http"}, "type 'http'"),
         ({"type": "human"}, "type 'human'"),
+        ({"type": "nop", "command": ["x"]}, "'command' is for type 'command'"),
+        ({"type": "oracle", "bundle": "x/"}, "'bundle' is for type 'command'"),
+        ({"type": "react", "models": {"main": "a/b"}, "stdin": "instruction"}, "'stdin' is for type 'command'"),
         ({"type": "nop", "placement": "own"}, "placement 'own'"),
         ({"type": "nop", "image": "x"}, "'image'"),
         ({"type": "nop", "build": "make"}, "'build'"),
