@@ -39,7 +39,7 @@ def test_a_command_gets_the_gateway_and_its_models():
         agent(type="command", command=["./run"], models={"main": "openai/gpt", "small-2": "openai/mini"}, files="b"),
         TASK, REGISTRATION,
     )  # fmt: skip
-    assert made.command == ("./run",)
+    assert (made.command, made.bundle, made.stdin) == (("./run",), "b", b"")
     assert made.env == {
         "ORCHESTRATE_GATEWAY": "http://127.0.0.1:8080",
         "ORCHESTRATE_TOKEN": "agent-token",
