@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -102,7 +103,7 @@ def test_inputs_are_laid_where_and_how_they_were_asked(backend, tmp_path):
         Input(source=tmp_path / "r", target="/opt/own", writable=True),
     )
     code = (
-        "cat sub/f /memory/g /task/instruction.md hidden/x/g /opt/own/g; echo more >> sub/f && echo n > sub/n && echo n > /opt/own/n && echo"
+        "cat sub/f /memory/g /task/instruction.md hidden/x/g /opt/own/g; echo more >> sub/f && echo n > sub/n && echo n > /opt/own/n && "
         " wrote; echo x 2>/dev/null >> /memory/g || echo no; echo x 2>/dev/null > /memory/new || echo no"
     )
     _, output = run(backend, "sh", "-c", code, inputs=inputs)
@@ -126,15 +127,11 @@ def test_workdir_is_the_workspace(backend, tmp_path):
 def test_python_is_there_when_required_without_our_packages(backend):
     code = "import sys, sqlite3, ssl\ntry: import pydantic\nexcept ImportError: print(sys.version_info[:2])"
     _, output = run(backend, "python3", "-c", code, requires=("python3",))
-    import sys
-
     assert output == f"{sys.version_info[:2]}\n"
 
 
 def test_extra_packages_are_seen_at_their_own_path(backend):
-    import pytest as package
-
-    folder = Path(package.__file__).parent
+    folder = Path(pytest.__file__).parent
     _, output = run(backend, "sh", "-c", f"ls {folder}; touch {folder}/x || echo no", packages=(folder,))
     assert "__init__.py" in output
     assert output.endswith("no\n")
@@ -145,7 +142,8 @@ def test_the_channel_is_descriptor_3(backend):
     with ours, theirs:
 
         async def scenario() -> tuple[bytes, str]:
-            code = "import os, socket\ns = socket.socket(fileno=3)\ns.sendall(s.recv(10) + b' back')\nprint(sorted(map(int, os.listdir('/proc/self/fd'))))"
+            code = "import os, socket\ns = socket.socket(fileno=3)\ns.sendall(s.recv(10) + b' back')\n"
+            code += "print(sorted(map(int, os.listdir('/proc/self/fd'))))"
             async with backend.open(
                 spec("python3", "-c", code, requires=("python3",), channel=theirs.fileno())
             ) as sandbox:
@@ -265,7 +263,7 @@ def test_many_one_after_the_other_leak_nothing(backend):
     assert before == after
     assert not alive("orchestrator.sandbox")
     assert Path("/proc/self/mountinfo").read_text() == mounts
-    assert not [path for path in Path("/sys/fs/cgroup").glob("**/orchestrate.*.contract")]
+    assert not list(Path("/sys/fs/cgroup").glob("**/orchestrate.*.contract"))
 
 
 def alive(word: str) -> bool:

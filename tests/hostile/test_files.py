@@ -7,9 +7,10 @@ import hashlib
 import os
 import threading
 
+from sandbox_world import python, shell
+
 from orchestrator.sandbox.bubblewrap.freeze import Freezer
 from orchestrator.sandbox.bubblewrap.lay import Pristine
-from sandbox_world import python, shell
 
 
 def test_a_fifo_a_socket_and_a_link_are_recorded_and_not_opened():

@@ -6,7 +6,6 @@ import asyncio
 import time
 
 import pytest
-
 from sandbox_world import ending_only, python, shell, spec_of
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import signal
@@ -164,9 +165,9 @@ def test_an_ordinary_user_without_control_groups_gets_sampled_limits():
     assert inside_bwrap("--unshare-user", "--uid", "1234", "--tmpfs", "/sys/fs/cgroup") == "{'limits': 'sampled'}\n"
 
 
-HOGS = """
-import asyncio, sys
-sys.path.insert(0, %r)
+HOGS = (
+    f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+    + """
 from sandbox_world import *
 memory = python("x = []\\nwhile True: x.append(b'x' * (1 << 20))", disk_bytes=8 << 20)
 forks = python(
@@ -178,7 +179,8 @@ forks = python(
     "        while True: time.sleep(1)\\n", processes=16)
 fine = shell("umask 0; mkdir d; echo x > d/f; chmod 0 d/f d; exit 5")
 print(memory.ending.cause, forks.ending.cause, fine.ending.exit.code, fine.entry('workspace/d/f').sha256[:8])
-""" % str(Path(__file__).parent)
+"""
+)
 
 
 def test_sampled_limits_hold():
@@ -197,7 +199,8 @@ def test_nothing_leaks_from_one_sandbox_to_the_next():
         "import ctypes, glob\n"
         "libc = ctypes.CDLL(None)\n"
         "print(libc.shmget(4242, 0, 0), libc.semget(4242, 0, 0), libc.msgget(4242, 0))\n"
-        "print(glob.glob('/tmp/*') + glob.glob('/dev/shm/*') + glob.glob('/home/agent/*') + glob.glob('/workspace/*') + glob.glob('/output/*'))"
+        "print(glob.glob('/tmp/*') + glob.glob('/dev/shm/*') + glob.glob('/home/agent/*')"
+        " + glob.glob('/workspace/*') + glob.glob('/output/*'))"
     )
     assert python(leave).output == "True True True\n"
     assert python(look).output == "-1 -1 -1\n[]\n"
@@ -242,3 +245,39 @@ def test_events_are_lines_of_json_and_nonsense_on_the_input_is_ignored():
 
 def test_output_ends_with_what_was_written_last():
     assert shell("echo last words; kill -9 $$").output == "last words\n"
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not os.path.exists("/usr/bin/python3"),
+    reason="needs root to become nobody, and a public Python",
+)
+def test_a_keeper_of_an_ordinary_user_holds_the_process_limit_by_resource_limit():
+    code = (
+        "import os, time\n"
+        "for n in range(1, 1000):\n"
+        "    try:\n        pid = os.fork()\n"
+        "    except BlockingIOError:\n        print(n, 'refused', flush=True); break\n"
+        "    if pid == 0: time.sleep(60)\n"
+    )
+    spec = backend()._specification(spec_of("/usr/bin/python3", "-c", code, processes=16))
+    keeper = "import sys; sys.path.append(sys.argv[1]); from orchestrator.sandbox.bubblewrap.keeper import main; sys.exit(main())"
+    with subprocess.Popen(
+        ["/usr/bin/python3", "-I", "-S", "-c", keeper, str(ROOT)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        user=65534,
+        group=65534,
+        extra_groups=[],
+    ) as process:
+        process.stdin.write(json.dumps(spec).encode() + b"\n")
+        process.stdin.flush()
+        started, ended = (json.loads(process.stdout.readline()) for _ in range(2))
+        process.stdin.write(b"freeze\n")
+        process.stdin.flush()
+        frozen = json.loads(process.stdout.readline())
+        process.stdin.close()
+    assert started["labels"] == {"limits": "sampled"}
+    assert ended["code"] == 0
+    count, word = base64.b64decode(frozen["output"]).split()
+    assert word == b"refused"
+    assert 14 <= int(count) <= 20

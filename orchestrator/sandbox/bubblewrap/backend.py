@@ -30,7 +30,7 @@ from orchestrator.sandbox.bubblewrap.stage import OUTPUT_BYTES
 from orchestrator.spec.task import Environment
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _LINE_BYTES = 64 << 20
 _ROOT = Path(__file__).resolve().parents[3]
 _KEEPER = "import sys; sys.path.append(sys.argv[1]); from orchestrator.sandbox.bubblewrap.keeper import main; sys.exit(main())"
@@ -91,7 +91,13 @@ class BubblewrapBackend:
     async def open(self, spec: SandboxSpec) -> AsyncIterator[Sandbox]:
         """Lay the inputs and start the command. Leaving the context kills and removes everything. Raises SandboxError."""
         line = json.dumps(self._specification(spec)).encode() + b"\n"
-        keeper = await _start_keeper(line, spec.channel, host.interpreter(self._prefix))
+        starting = asyncio.create_task(_start_keeper(line, spec.channel, host.interpreter(self._prefix)))
+        try:
+            keeper = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            with contextlib.suppress(SandboxError):
+                await BubblewrapSandbox(spec.name, await starting).leave()
+            raise
         sandbox = BubblewrapSandbox(spec.name, keeper)
         try:
             await sandbox.started()
@@ -316,7 +322,7 @@ def _refused_words(environment: Environment) -> list[str]:
 
 def _check(spec: SandboxSpec) -> None:
     if not _NAME.fullmatch(spec.name):
-        msg = f"sandbox name {spec.name!r}: use 1 to 100 letters, digits, dashes or underscores"
+        msg = f"sandbox name {spec.name!r}: use 1 to 100 letters, digits, dots, dashes or underscores"
         raise SandboxError(msg, cause="sandbox_spec")
     if not spec.command:
         msg = f"sandbox {spec.name}: there is no command to run"
