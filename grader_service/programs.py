@@ -62,7 +62,8 @@ def _copy(source: Path, target: Path) -> None:
 
 def warm_packages() -> None:
     """Compile the packages that sandboxes load, where they are not compiled yet: a sandbox cannot keep what it compiles."""
-    for package in packages_of((*RUNNER_PACKAGES, "griffe", "ruamel"), sys.path):
+    names = [name for name in RUNNER_PACKAGES if name != "pygments"]  # large, and only a terminal makes pytest load it
+    for package in packages_of((*names, "griffe", "ruamel"), sys.path):
         if package.is_file():
             continue
         caches = package.rglob("__pycache__/*.pyc")
