@@ -104,7 +104,7 @@ def test_inputs_are_laid_where_and_how_they_were_asked(backend, tmp_path):
     )
     code = (
         "cat sub/f /memory/g /task/instruction.md hidden/x/g /opt/own/g; echo more >> sub/f && echo n > sub/n && echo n > /opt/own/n && "
-        " wrote; echo x 2>/dev/null >> /memory/g || echo no; echo x 2>/dev/null > /memory/new || echo no"
+        "echo wrote; echo x 2>/dev/null >> /memory/g || echo no; echo x 2>/dev/null > /memory/new || echo no"
     )
     _, output = run(backend, "sh", "-c", code, inputs=inputs)
     assert output == "workreadreadreadreadwrote\nno\nno\n"
@@ -193,6 +193,27 @@ def test_a_stopped_sandbox_can_be_frozen(backend, tmp_path):
 
     assert asyncio.run(scenario()).state is not None
     assert b'"path":"workspace/f"' in (tmp_path / "entries.jsonl").read_bytes()
+
+
+def test_freezing_twice_is_refused(backend):
+    async def scenario() -> None:
+        async with backend.open(spec("true")) as sandbox:
+            await sandbox.freeze()
+            with pytest.raises(SandboxError, match="frozen once"):
+                await sandbox.freeze()
+
+    asyncio.run(scenario())
+
+
+def test_many_at_one_time_do_not_disturb_each_other(backend):
+    async def one(number: int) -> str:
+        _, frozen = await whole(backend, spec("sh", "-c", f"echo {number} > f; sleep 0.1; cat f; id -u"))
+        return frozen.output.decode()
+
+    async def scenario() -> list[str]:
+        return await asyncio.gather(*map(one, range(12)))
+
+    assert asyncio.run(scenario()) == [f"{number}\n1000\n" for number in range(12)]
 
 
 def test_the_wall_clock_ends_it(backend):

@@ -167,7 +167,7 @@ def test_an_ordinary_user_without_control_groups_gets_sampled_limits():
 
 HOGS = (
     f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-    + """
+    """
 from sandbox_world import *
 memory = python("x = []\\nwhile True: x.append(b'x' * (1 << 20))", disk_bytes=8 << 20)
 forks = python(

@@ -164,6 +164,7 @@ class BubblewrapSandbox:
         self._name = name
         self._keeper = keeper
         self._started_at = 0.0
+        self._frozen = False
         self._ending: asyncio.Task[Ending] | None = None
         self._errors: asyncio.Task[bytes] = asyncio.create_task(_tail(keeper))
 
@@ -186,6 +187,10 @@ class BubblewrapSandbox:
     async def freeze(self) -> Frozen:
         """Stream the state to the sink, once. Raises SandboxError."""
         await self.ended()
+        if self._frozen:
+            msg = f"sandbox {self._name}: its state is frozen once and was frozen before"
+            raise SandboxError(msg, cause="sandbox_spec")
+        self._frozen = True
         await self._command("freeze")
         event = await self._event("frozen")
         state = None
