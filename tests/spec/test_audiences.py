@@ -127,6 +127,10 @@ def test_what_checks_say_never_enters_the_sandbox(word: str) -> None:
         task = {
             "id": "one",
             "instruction": "Decide.",
+            "environment": {"memory": "memory"},
+            "world": "world",
+            "fixtures": {"cassette": "fixtures/calls.jsonl"},
+            "user": {"mode": "scripted", "replies": "user.yaml"},
             "expect": "decline",
             "checks": checks,
             "invariants": [{"type": "paths_unchanged", "paths": [marker]}],
