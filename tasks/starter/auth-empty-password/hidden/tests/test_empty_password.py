@@ -81,7 +81,10 @@ result = [
     outcome(lambda: service.register("engineer", "Engineer")),
     outcome(lambda: service.change_password("ada", "difference engine", "spaces are fine")),
     outcome(lambda: service.login("ada", "spaces are fine")),
+    outcome(lambda: service.register("eve", "exactly8")),
+    verify_password("difference engine", "0001020304050607$50c256fa58c9582b22d2c3668413bf66be9bf6f7df42a382aa66ae27a7d070d5"),
+    len(hash_password("exactly8").partition("$")[0]),
 ]
 """
     )
-    assert values == ["ok", "BadCredentials", "WeakPassword", "WeakPassword", "WeakPassword", None, "ok"]
+    assert values == ["ok", "BadCredentials", "WeakPassword", "WeakPassword", "WeakPassword", None, "ok", "ok", True, 16]

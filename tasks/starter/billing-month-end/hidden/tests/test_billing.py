@@ -49,7 +49,7 @@ def test_next_date_is_counted_from_the_start():
 
 
 def test_shares():
-    cases = [(1000, 3), (1001, 3), (-1000, 3), (-1001, 3), (2, 5), (0, 4), (10**17 + 1, 2)]
+    cases = [(1000, 3), (1001, 3), (-1000, 3), (-1001, 3), (2, 5), (0, 4), (10**17 + 1, 2), (7, 1), (-1, 2)]
     assert script(MONEY + f"result = [split_cents(*c) for c in {cases!r}]") == [
         [334, 333, 333],
         [334, 334, 333],
@@ -58,12 +58,19 @@ def test_shares():
         [1, 1, 0, 0, 0],
         [0, 0, 0, 0],
         [50000000000000001, 50000000000000000],
+        [7],
+        [-1, 0],
     ]
 
 
 def test_discounts_round_half_up():
     cases = [(250, 1), (50, 1), (150, 1), (-250, 1), (-50, 1), (1999, "12.5"), (101, "0.5"), (2900, "0.35"), (100, "0.50"), (115, 10)]
     assert script(MONEY + f"result = [discount_cents(*c) for c in {cases!r}]") == [3, 1, 2, -3, -1, 250, 1, 10, 1, 12]
+
+
+def test_amounts_are_shown_as_before():
+    code = "from billing.money import show\nresult = [show(c) for c in (0, 5, -5, -1205, 123456)]"
+    assert script(code) == ["0.00", "0.05", "-0.05", "-12.05", "1234.56"]
 
 
 def test_nobody_pays():
