@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from typing import Annotated
 
 import typer
@@ -63,6 +64,10 @@ def run_command(arguments: list[str]) -> int:
         return error.exit_code
     except BrokenPipeError:
         return 0
+    except Exception:  # noqa: BLE001 - exit code 1 would read as "the agent regressed"; a bug of ours must not
+        traceback.print_exc()
+        print("this is a bug of orchestrate, not a result; what was committed is kept", file=sys.stderr)
+        return InfrastructureError.exit_code
     return 0
 
 

@@ -74,7 +74,7 @@ async def print_report(store: ObjectStore, run: str, *, as_json: bool) -> None:
 
     summary = summarise(await collect(store, run))
     if as_json:
-        print(json.dumps(json_form(summary), indent=2, ensure_ascii=False))
+        print(json.dumps(json_form(summary), indent=2))
     else:
         render_terminal(summary, console())
 
@@ -109,7 +109,7 @@ async def _print_trial(store: ObjectStore, settings: Settings, data: RunData, tr
     bundles = wiring.bundle_source(store, settings.cache)
     shown = await show_trial(store, bundles, data, trial, None if as_json else console())
     if as_json:
-        print(json.dumps(shown, indent=2, ensure_ascii=False))
+        print(json.dumps(shown, indent=2))
 
 
 async def print_trial(store: ObjectStore, settings: Settings, run: str, trial: TrialId, *, as_json: bool) -> bool:
@@ -128,7 +128,7 @@ async def _logs(run: str, trial: str | None, settings: Settings, *, as_json: boo
     events = await show_logs(store, data, found, None if as_json else console())
     if as_json:
         for event in events:
-            print(json.dumps(event, ensure_ascii=False))
+            print(json.dumps(event))
 
 
 async def _pull(run: str, trial: str, folder: Path, settings: Settings) -> None:

@@ -36,7 +36,7 @@ class TrialRow:
     graded_as: TrialResult
     """The word without quarantine and applicability: a quarantined trial still shows what came of it."""
     outcome: Outcome | None
-    """The winner: the only launch that was not lost, else the last lost one; None before any launch ended."""
+    """The winner: the only launch with a result, else the last lost or cancelled one; None before any launch ended."""
     verdict: Verdict | None
     """The grader's record of the winner."""
     launches: tuple[Outcome, ...] = ()
@@ -152,7 +152,7 @@ def _planned(planned: Mapping[TrialId, object], name: str, run: str) -> TrialId:
 
 def _winner(trial: TrialId, launches: Sequence[Outcome]) -> Outcome | None:
     numbers = [outcome.launch for outcome in launches]
-    results = [outcome for outcome in launches if outcome.outcome_class != "infra"]
+    results = [outcome for outcome in launches if outcome.outcome_class == "result"]
     if len(results) > 1 or len(set(numbers)) < len(numbers):
         shown = ", ".join(f"launch {outcome.launch} {outcome.outcome_class}" for outcome in launches)
         msg = f"{trial} has more than one result ({shown}); counting it twice would be wrong, so nothing is reported"

@@ -16,8 +16,8 @@ from orchestrator.driver.child import Child
 from orchestrator.errors import InfrastructureError
 from orchestrator.settings import Settings
 
-_LONGEST_FOLDER = 70
-"""Bytes of the scratch folder's path: a socket's path has 107 in all, and sandboxes put folders of their own below."""
+_LONGEST_PARENT = 50
+"""Bytes: a socket's path has 107 in all, and sandboxes put folders of their own below ours."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,12 @@ class Services:
 def scratch_folder(settings: Settings) -> Iterator[Path]:
     """Make a folder for sockets and running sandboxes that only we may open, and remove it afterwards.
 
-    Raises InfrastructureError when it cannot be made, or when its path leaves no room for a socket's name.
+    It lies below the setting ``scratch``, or below the system's temporary folder where that path would leave no room for a socket's name.
+    Raises InfrastructureError when it cannot be made.
     """
-    parent = settings.scratch or Path(tempfile.gettempdir())
+    parent = settings.scratch
+    if parent is None or len(bytes(parent)) > _LONGEST_PARENT:
+        parent = Path(tempfile.gettempdir())
     try:
         parent.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix="orch-", dir=parent))  # 0700
@@ -57,9 +60,6 @@ def scratch_folder(settings: Settings) -> Iterator[Path]:
         msg = f"no folder for running sandboxes below {parent}: {error.strerror}; set ORCHESTRATE_SCRATCH to another place"
         raise InfrastructureError(msg, cause="scratch") from error
     try:
-        if len(bytes(folder)) > _LONGEST_FOLDER:
-            msg = f"{folder} is too long for unix sockets ({_LONGEST_FOLDER} bytes at most); set ORCHESTRATE_SCRATCH to a shorter path"
-            raise InfrastructureError(msg, cause="scratch")
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -69,11 +69,13 @@ def scratch_folder(settings: Settings) -> Iterator[Path]:
 async def local_services(settings: Settings, folder: Path, *, concurrency: int) -> AsyncIterator[Services]:
     """Start gateway and grader and end them afterwards. Raises InfrastructureError with the end of a log when one does not start."""
     gateway_token, grader_token = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+    logs = settings.logs
+    logs.mkdir(parents=True, exist_ok=True)
     gateway = Child(
         "gateway",
         ("-m", "orchestrator", "serve", "gateway"),
         _gateway(settings, folder, gateway_token),
-        folder / "gateway.log",
+        logs / "gateway.log",
     )
     grader_config = {
         "socket": str(folder / "r.sock"),
@@ -82,7 +84,7 @@ async def local_services(settings: Settings, folder: Path, *, concurrency: int) 
         "folder": str(folder / "grading"),
         "concurrency": concurrency,
     }
-    grader = Child("grader", ("-m", "grader_service", "serve"), grader_config, folder / "grader.log")
+    grader = Child("grader", ("-m", "grader_service", "serve"), grader_config, logs / "grader.log")
     async with contextlib.AsyncExitStack() as stack:
         await asyncio.gather(gateway.start(), grader.start())
         stack.push_async_callback(gateway.end)
@@ -99,16 +101,6 @@ async def local_services(settings: Settings, folder: Path, *, concurrency: int) 
 
 
 def _gateway(settings: Settings, folder: Path, token: str) -> dict[str, Any]:
-    providers = {
-        name: {
-            "base_url": provider.base_url,
-            "key": provider.secret.get_secret_value() if provider.secret else None,
-            "headers": {header: value.get_secret_value() for header, value in provider.headers.items()},
-            "timeout_seconds": provider.timeout_seconds,
-            "concurrency": provider.concurrency,
-        }
-        for name, provider in settings.providers.items()
-    }
     return {
         "store": settings.store,
         "cache": str(settings.cache),
@@ -117,6 +109,6 @@ def _gateway(settings: Settings, folder: Path, token: str) -> dict[str, Any]:
             "door": str(folder / "d.sock"),
             "admin_token": token,
             "folder": str(folder / "trajectories"),
-            "providers": providers,
+            "providers": settings.provider_secrets(),
         },
     }

@@ -25,9 +25,9 @@ STYLE: dict[str, str] = {
 }
 """Colours of states and results on a terminal."""
 GROUPS: tuple[tuple[TaskState, str], ...] = (
-    ("defect", "never passes for an agent"),
+    ("solid", "passes always"),
     ("unreliable", "sometimes"),
-    ("solid", "always, for all"),
+    ("defect", "never"),
     ("ungraded", "no trial was graded"),
     ("quarantined", "left out for now"),
     ("not_applicable", "no agent can end like that"),
@@ -214,46 +214,47 @@ def _number(value: float | None) -> str:
     return NONE if value is None else f"{value:.1f}".removesuffix(".0")
 
 
-def group(rows: Sequence[TaskSummary]) -> TaskState:
-    """Return the group of a task over all agents: the worst state that one of them has."""
-    states = {row.state for row in rows}
-    for state, _meaning in GROUPS:
-        if state in states:
-            return state
-    return "ungraded"
-
-
 def _tasks(summary: Summary, console: Console) -> None:
-    groups: dict[TaskState, list[str]] = {state: [] for state, _meaning in GROUPS}
-    for task in sorted({row.task for row in summary.tasks}):
-        groups[group(summary.of_task(task))].append(task)
-    present = [(state, meaning) for state, meaning in GROUPS if groups[state]]
-    _title(console, "tasks", "; ".join(f"{state}: {meaning}" for state, meaning in present))
-    wide = not console.is_terminal or console.width >= WIDE
+    _title(console, "tasks", "; ".join(f"{state}: {meaning}" for state, meaning in GROUPS if _has(summary, state)))
     agents = [agent.agent for agent in summary.agents]
+    width = max((len(name) for name in agents), default=0)
+    for name in agents:
+        flow(console, _groups(summary, name), indent=f"  {name:<{width}}   ")
+    wide = not console.is_terminal or console.width >= WIDE
     by_column = len(agents) <= MOST_AGENTS
-    columns = [Column(title="state"), Column(title="task", flexible=True), Column(title="tier", right=True)]
+    columns = [Column(title="task", flexible=True), Column(title="tier", right=True)]
     columns += [Column(title="kind"), Column(title="expect")] if wide else []
     titles = agents if by_column else ["passed of graded"]
     columns += [Column(title=title, right=by_column) for title in titles]
     columns += [Column(title="fails most by", flexible=True)]
     rows: list[Row] = []
-    for state, _meaning in present:
-        for place, task in enumerate(groups[state]):
-            found = summary.of_task(task)
-            first = found[0]
-            cells = [_passed(row) for row in found]
-            rows.append(
-                [
-                    Cell(state if not place else "", STYLE.get(state, "")),
-                    task,
-                    str(first.tier),
-                    *([first.kind, first.expect] if wide else []),
-                    *(cells if by_column else [_joined(found)]),
-                    _fails(found),
-                ]
-            )
+    for task in sorted({row.task for row in summary.tasks}, key=lambda task: (_place(summary, task), task)):
+        found = summary.of_task(task)
+        first = found[0]
+        cells = [_passed(row) for row in found]
+        extra = [first.kind, first.expect] if wide else []
+        shown = cells if by_column else [_joined(found)]
+        rows.append([task, str(first.tier), *extra, *shown, _fails(found)])
     show_table(console, columns, rows)
+
+
+def _has(summary: Summary, state: TaskState) -> bool:
+    return any(row.state == state for row in summary.tasks)
+
+
+def _groups(summary: Summary, agent: str) -> list[str]:
+    """Return the groups of an agent's tasks: how many, and which where it matters."""
+    pieces = []
+    for state, _meaning in GROUPS:
+        tasks = [row.task for row in summary.tasks if row.agent == agent and row.state == state]
+        if tasks:
+            pieces.append(f"{len(tasks)} {state}" + ("" if state == "solid" else f": {named(tasks)}"))
+    return pieces
+
+
+def _place(summary: Summary, task: str) -> int:
+    """Return where a task stands: the one with most failures first."""
+    return sum(row.counts.passed - row.counts.graded for row in summary.of_task(task))
 
 
 def _passed(row: TaskSummary) -> Cell:

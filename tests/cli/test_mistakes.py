@@ -1,0 +1,95 @@
+"""A person's mistakes: all of them at once, located, with the nearest valid name, exit code 2, and nothing started."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import STARTER
+
+
+SIX_MISTAKES = """\
+id: auth-empty-password
+instrution: Fix it.
+tier: five
+environment:
+  resources: {memory: 1Gb}
+  netwerk: model_only
+checks:
+  - {id: hidden_tests, type: comand, run: "true"}
+services: [db]
+"""
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    shutil.copytree(STARTER, tmp_path / "tasks/starter")
+    return tmp_path / "tasks/starter"
+
+
+def test_six_mistakes_in_one_file(orchestrate, suite: Path, tmp_path: Path) -> None:
+    (suite / "auth-empty-password/task.yaml").write_text(SIX_MISTAKES)
+    done = orchestrate("submit", "tasks/starter", "--agent", "oracle")
+    assert done.returncode == 2
+    where = "tasks/starter/auth-empty-password/task.yaml"
+    for place, words in {
+        f"{where}:2:1": "did you mean 'instruction'?",
+        f"{where}:3:7": "tier",
+        f"{where}:5:23": "memory",
+        f"{where}:6:3": "did you mean 'network'?",
+        f"{where}:8:30": "did you mean 'command'?",
+        f"{where}:9:1": "reserved",
+    }.items():
+        lines = [line for line in done.stderr.splitlines() if line.startswith(place)]
+        assert any(words in line for line in lines), f"{place} {words}\n{done.stderr}"
+    assert not (tmp_path / ".orchestrate/store/runs").exists()
+    assert done.stdout == ""
+
+
+def test_mistakes_of_all_files_come_together(orchestrate, suite: Path, tmp_path: Path) -> None:
+    (suite / "config-v2/task.yaml").write_text("id: [")
+    (tmp_path / "agent.yaml").write_text("type: reakt\nmodels: {main: scripted/x}\n")
+    done = orchestrate("submit", "tasks/starter", "--agent", "agent.yaml", "--agent", "nobody")
+    assert done.returncode == 2
+    assert "tasks/starter/config-v2/task.yaml:1" in done.stderr
+    assert "agent.yaml:1:7" in done.stderr
+    assert "did you mean 'react'?" in done.stderr
+    assert "nobody: no such agent" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["submit", "nowhere"], "nowhere: no such suite folder or submission file"),
+        (["submit", STARTER], "no agent; add --agent oracle"),
+        (["submit", STARTER, "--agent", "orcale"], "did you mean 'oracle'?"),
+        (["submit", STARTER, "--agent", "nop", "--tasks", "config-v3"], "did you mean 'config-v2'?"),
+        (["submit", STARTER, "--agent", "nop", "--backend", "kubernetes"], "'kubernetes' is not run by this version"),
+        (
+            ["submit", STARTER, "--agent", "nop", "--backend", "bublewrap"],
+            "must be one of auto, bubblewrap, container, kubernetes",
+        ),
+        (["submit", STARTER, "--model", "openai/gpt-5"], "OPENAI_API_KEY"),
+        (["submit", STARTER, "--agent", "nop", "--store", "s3://bucket"], "s3"),
+        (["report"], "no run yet"),
+        (["show", "last"], "no run yet"),
+        (["schema", "tsk"], "did you mean 'task'?"),
+        (["frobnicate"], "frobnicate"),
+    ],
+)
+def test_words_that_mean_nothing(orchestrate, words: list[str | Path], said: str) -> None:
+    done = orchestrate(*words)
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_task_that_this_version_does_not_run_is_refused_by_name(orchestrate, suite: Path, tmp_path: Path) -> None:
+    with (suite / "config-v2/task.yaml").open("a") as file:
+        file.write("trace: [{id: first, type: order, before: a, after: b}]\nhosted_tools: [web_search]\n")
+    done = orchestrate("submit", "tasks/starter", "--agent", "oracle")
+    assert done.returncode == 2
+    assert "task config-v2: trace is not run by this version" in done.stderr
+    assert "task config-v2: hosted_tools is not run by this version" in done.stderr
+    assert not (tmp_path / ".orchestrate/store/runs").exists()

@@ -1,0 +1,202 @@
+"""Whole runs from the command line: what is promised of oracle, nop, repetition, interruption and resumption."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import STARTER, clean_environment
+
+FAST = (
+    "--tasks",
+    "config-v2",
+    "--tasks",
+    "board-figure",
+    "--tasks",
+    "refund-over-limit",
+    "--tasks",
+    "outage-first-cause",
+)
+
+
+def report_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.timeout(180)
+def test_the_reference_solutions_pass_every_starter_task(orchestrate) -> None:
+    done = orchestrate("submit", STARTER, "--agent", "oracle", "--samples", "1", "--json", timeout=170)
+    (agent,) = report_of(done)["agents"]
+    assert agent["counts"]["planned"] == agent["counts"]["passed"] == 12
+    assert agent["pass_rate"]["value"] == 1
+    assert "180" not in done.stdout or "schema_version" in done.stdout
+    assert "12 trials" in done.stderr  # progress and announcements never mix with the report
+
+
+@pytest.mark.timeout(180)
+def test_doing_nothing_passes_no_starter_task(orchestrate) -> None:
+    done = orchestrate("submit", STARTER, "--agent", "nop", "--samples", "1", "--json", timeout=170)
+    report = report_of(done)
+    (agent,) = report["agents"]
+    assert agent["counts"]["passed"] == 0
+    assert agent["counts"]["failed"] == 12
+    assert agent["pass_rate"]["value"] == 0
+    assert agent["termination_reason"] == {"completed": 12}
+
+
+VOLATILE = {"run", "created_at", "cost_seconds", "latency_s", "waiting_s"}
+
+
+def without_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: without_times(item) for name, item in value.items() if name not in VOLATILE}
+    return [without_times(item) for item in value] if isinstance(value, list) else value
+
+
+@pytest.mark.timeout(120)
+def test_the_same_submission_twice_gives_the_same_report(orchestrate) -> None:
+    careful = STARTER.parents[1] / "manifests/agents/careful.yaml"
+    words = ("submit", STARTER, "--agent", careful, "--agent", "nop", "--samples", "2", *FAST, "--json")
+    first, second = (report_of(orchestrate(*words, timeout=60)) for _ in range(2))
+    assert first["run"] != second["run"]
+    assert without_times(first) == without_times(second)
+    costs = [agent["cost_usd"]["total"] for agent in first["agents"]]
+    assert costs[0] > 0
+    assert costs[1] == 0
+
+
+class Running:
+    """``orchestrate submit`` as a process that can be interrupted."""
+
+    def __init__(self, folder: Path, *words: str | Path) -> None:
+        command = [sys.executable, "-m", "orchestrator", "submit", *map(str, words)]
+        self.folder = folder
+        self.process = subprocess.Popen(
+            command, cwd=folder, env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def wait_for_outcomes(self, count: int) -> None:
+        deadline = time.monotonic() + 40
+        while len(self.outcomes()) < count:
+            assert time.monotonic() < deadline
+            assert self.process.poll() is None, self.process.communicate()
+            time.sleep(0.02)
+
+    def outcomes(self) -> list[Path]:
+        return sorted((self.folder / ".orchestrate/store/outcomes").rglob("*.json"))
+
+
+def processes_of(folder: Path) -> list[str]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+            if str(folder) in line:
+                found.append(line)
+    return found
+
+
+def slow_agent(folder: Path, seconds: float) -> Path:
+    path = folder / "slow.yaml"
+    path.write_text(f'type: command\ncommand: [sh, -c, "sleep {seconds}"]\n')
+    return path
+
+
+@pytest.mark.timeout(120)
+def test_an_interrupt_stops_in_order_and_resume_runs_the_rest(orchestrate, tmp_path: Path) -> None:
+    agent = slow_agent(tmp_path, 1.5)
+    running = Running(
+        tmp_path, STARTER, "--agent", agent, "--samples", "3", "--tasks", "board-figure", "-n", "1", "--run-id", "r1"
+    )
+    running.wait_for_outcomes(1)
+    running.process.send_signal(signal.SIGINT)
+    _, stderr = running.process.communicate(timeout=30)
+    assert running.process.returncode == 130, stderr
+    assert "orchestrate resume r1" in stderr
+    cancelled = [path for path in running.outcomes() if json.loads(path.read_bytes())["outcome_class"] == "cancelled"]
+    assert cancelled
+    assert all(json.loads(path.read_bytes())["state"] is not None for path in cancelled)  # what ran was frozen
+
+    done = orchestrate("resume", "r1", "--json")
+    (agent_,) = report_of(done)["agents"]
+    assert agent_["counts"]["planned"] == agent_["counts"]["failed"] == 3
+    assert agent_["counts"]["cancelled"] == 0
+
+
+@pytest.mark.timeout(120)
+def test_a_killed_driver_takes_everything_along_and_loses_nothing(orchestrate, tmp_path: Path) -> None:
+    agent = slow_agent(tmp_path, 0.3)
+    running = Running(
+        tmp_path, STARTER, "--agent", agent, "--samples", "6", "--tasks", "board-figure", "-n", "2", "--run-id", "r1"
+    )
+    running.wait_for_outcomes(2)
+    os.kill(running.process.pid, signal.SIGKILL)
+    running.process.communicate()
+    before = {path: path.read_bytes() for path in running.outcomes()}
+    done = orchestrate("resume", "r1", "--json")
+    (agent_,) = report_of(done)["agents"]
+    assert agent_["counts"]["planned"] == agent_["counts"]["failed"] == 6
+    assert all(path.read_bytes() == data for path, data in before.items())
+    results = [json.loads(path.read_bytes()) for path in running.outcomes()]
+    assert sorted(o["trial"] for o in results if o["outcome_class"] == "result") == [
+        f"board-figure@slow:{n}" for n in range(1, 7)
+    ]
+
+
+@pytest.mark.timeout(60)
+def test_try_shows_one_trial_and_says_by_its_exit_code_whether_it_passed(orchestrate) -> None:
+    good = orchestrate("try", STARTER / "config-v2")
+    assert good.returncode == 0, good.stderr
+    assert re.search(r"config-v2@oracle:1\s+passed", good.stdout)
+    bad = orchestrate("try", STARTER / "config-v2", "--agent", "nop")
+    assert bad.returncode == 1
+    assert "FAIL" in bad.stdout
+
+
+@pytest.mark.timeout(60)
+def test_validate_names_a_task_that_measures_nothing(orchestrate, tmp_path: Path) -> None:
+    task = tmp_path / "suite/anything-goes"
+    (task / "workspace").mkdir(parents=True)
+    (task / "workspace/a.txt").write_text("a")
+    (task / "solution/wrong-idle").mkdir(parents=True)
+    (task / "solution/solve.sh").write_text("true\n")
+    (task / "solution/wrong-idle/solve.sh").write_text("# fails: there\ntrue\n")
+    (tmp_path / "suite/suite.yaml").write_text("id: suite\n")
+    check = "checks: [{id: there, type: files, path: a.txt}]"
+    (task / "task.yaml").write_text(f"id: anything-goes\ninstruction: Do something.\n{check}\n")
+    done = orchestrate("validate", "suite", "--json")
+    assert done.returncode == 1, done.stderr
+    (proof,) = json.loads(done.stdout)["tasks"]
+    assert (proof["ok"], proof["oracle"], proof["nop"]) == (False, "passed", "passed")
+    assert proof["wrong"] == [{"name": "idle", "result": "passed", "failed_checks": []}]
+    assert len(proof["problems"]) == 2
+
+
+@pytest.mark.timeout(60)
+def test_a_run_id_is_used_once(orchestrate) -> None:
+    words = ("submit", STARTER, "--agent", "nop", "--samples", "1", "--tasks", "board-figure", "--run-id", "mine")
+    assert orchestrate(*words).returncode == 0
+    again = orchestrate(*words)
+    assert again.returncode == 2
+    assert "there is a run of that name" in again.stderr
+
+
+@pytest.mark.timeout(60)
+def test_a_dry_run_starts_nothing(orchestrate, tmp_path: Path) -> None:
+    done = orchestrate("submit", STARTER, "--agent", "nop", "--dry-run")
+    assert done.returncode == 0
+    assert "12 tasks x 1 agents (nop) = 60 trials" in done.stderr
+    assert not (tmp_path / ".orchestrate/store/runs").exists()
