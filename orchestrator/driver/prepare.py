@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orchestrator import wiring
 from orchestrator.driver.local import Place
-from orchestrator.driver.order import Loaded, Order, build_manifest, refuse
+from orchestrator.driver.order import Loaded, Order, build_manifest, manifest_agent, refuse
 from orchestrator.errors import Problem, SpecError
 from orchestrator.interfaces import SandboxBackend
 from orchestrator.plan.refuse import refusals
@@ -24,6 +24,7 @@ def check_order(loaded: Loaded, backend: SandboxBackend, settings: Settings) -> 
         reasons += _solution_refusals(agent.name, loaded)
         reasons += _model_refusals(agent.name, tuple(agent.agent.models.values()), settings)
         reasons += _script_refusals(agent, loaded)
+        reasons += _price_refusals(agent, loaded, settings)
     refuse(reasons)
 
 
@@ -36,11 +37,27 @@ def _solution_refusals(name: str, loaded: Loaded) -> list[str]:
 
 def _model_refusals(name: str, models: tuple[str, ...], settings: Settings) -> list[str]:
     known = {"scripted", *settings.providers}
-    missing = sorted({model.split("/", 1)[0] for model in models} - known)
-    return [
+    wanted = {model.split("/", 1)[0] for model in models}
+    missing = sorted(wanted - known)
+    unreadable = [
+        f"agent {name}: {settings.key_problems[provider]}" for provider in sorted(wanted & set(settings.key_problems))
+    ]
+    return unreadable + [
         f"agent {name}: provider {provider!r} is not configured; add [providers.{provider}] to orchestrate.toml"
         " or set OPENAI_API_KEY or ANTHROPIC_API_KEY"
         for provider in missing
+    ]
+
+
+def _price_refusals(agent: LoadedAgent, loaded: Loaded, settings: Settings) -> list[str]:
+    limited = [task.task.id for task in loaded.tasks if task.task.budgets.max_cost_usd is not None]
+    unpriced = sorted(set(manifest_agent(agent).agent.models.values()) - set(agent.agent.prices) - set(settings.prices))
+    if not limited or not unpriced:
+        return []
+    return [
+        f"agent {agent.name}: {model} has no known price, and {len(limited)} tasks limit the cost (first: {limited[0]}); "
+        f"give it under 'prices' in the agent file or in orchestrate.toml, or take max_cost_usd out"
+        for model in unpriced
     ]
 
 

@@ -40,7 +40,8 @@ class Turn(Spec):
     usage: ScriptedUsage | None = None
     """Tokens; four characters a token when absent."""
     error: int | None = Field(default=None, ge=400, le=599)
-    """Instead of an answer: the HTTP status of a provider error."""
+    """Instead of an answer: the HTTP status that the first attempt at the next answer gets. It does not count as a turn; at the end of a
+    conversation it never passes."""
 
 
 class Conversation(Spec):

@@ -14,6 +14,8 @@ _SEEN_FROM_OUTSIDE: dict[str, TerminationReason] = {
     "out_of_disk": "out_of_disk",
     "out_of_processes": "out_of_processes",
 }
+_ONLY_WHEN_THE_AGENT_GAVE_UP = ("model_request_error", "context_exhausted")
+"""Refusals of a provider that nothing enforces: an agent that ends well after one has coped with it."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ def decide(ending: Ending, seal: Seal, final: FinalAnswer | None, *, cancelled: 
         return Decision(
             "model_api_error", "model_api_error", "the model provider could not be reached or kept failing; see `logs`"
         )
-    if seal.stopped is not None and seal.stopped != "model_request_error":
+    if seal.stopped is not None and seal.stopped not in _ONLY_WHEN_THE_AGENT_GAVE_UP:
         return Decision(seal.stopped)
     return Decision(_own_ending(ending, seal, final))
 
@@ -57,4 +59,4 @@ def _own_ending(ending: Ending, seal: Seal, final: FinalAnswer | None) -> Termin
         return final.status
     if ending.exit.code == 0:
         return "completed"
-    return "model_request_error" if seal.stopped == "model_request_error" else "unhandled_exception"
+    return seal.stopped if seal.stopped in _ONLY_WHEN_THE_AGENT_GAVE_UP else "unhandled_exception"

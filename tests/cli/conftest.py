@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[2]
-STARTER = ROOT / "tasks/starter"
+from cli_world import clean_environment
 
 
 @pytest.fixture
@@ -30,13 +27,3 @@ def orchestrate(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str
         )
 
     return run
-
-
-def clean_environment() -> dict[str, str]:
-    """Return this environment without settings or keys of the person who runs the tests."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith("ORCHESTRATE_") and not name.endswith("_API_KEY")
-    }
-    return {**kept, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}

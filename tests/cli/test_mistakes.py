@@ -6,8 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import STARTER
-
+from cli_world import STARTER
 
 SIX_MISTAKES = """\
 id: auth-empty-password

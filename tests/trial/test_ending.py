@@ -52,6 +52,8 @@ DECLINED = FinalAnswer(status="declined")
         (ending("exited", 0), seal(), None, False, "completed"),
         (ending("exited", 0), seal("model_request_error"), None, False, "completed"),
         (ending("exited", 1), seal("model_request_error"), None, False, "model_request_error"),
+        (ending("exited", 1), seal("context_exhausted"), None, False, "context_exhausted"),
+        (ending("exited", 0), seal("context_exhausted"), DECLINED, False, "declined"),
         (ending("exited", 1), seal(), None, False, "unhandled_exception"),
         (ending("exited", None), seal(), None, False, "unhandled_exception"),
     ],
