@@ -51,12 +51,15 @@ def test_ends_of_lines():
 
 
 def test_errors_name_the_line():
-    assert parse('a\n"x\ny', 'a\n\n1,"b" c\n', '"a"b', '"x\ny"\n"z" ,1', 'ok,1\n"two\nlines",2\n\n"open,3\n') == [
+    assert parse('a\n"x\ny', 'a\n\n1,"b" c\n', '"a"b', '"x\ny"\n"z" ,1', 'ok,1\n"two\nlines",2\n\n"open,3\n', '"never', 'a\n,"', '"x""') == [
         ["FormatError", 2],
         ["FormatError", 3],
         ["FormatError", 1],
         ["FormatError", 3],
         ["FormatError", 5],
+        ["FormatError", 1],
+        ["FormatError", 2],
+        ["FormatError", 1],
     ]
 
 

@@ -24,17 +24,17 @@ def test_to_cents():
 def test_tax():
     code = """
 result = [tax_cents("10.00"), tax_cents("0.50", "reduced"), tax_cents(D("-0.50"), "reduced"), tax_cents("7.50", "reduced"),
-          name(lambda: tax_cents("1", "luxury")), net_of("11.90"), net_of("0.01"), net_of("-0.01", "none"), net_of("1.07", "reduced"), net_of(1), sorted(RATES)]
+          name(lambda: tax_cents("1", "luxury")), net_of("11.90"), net_of("0.01"), net_of("-0.01", "none"), net_of("1.07", "reduced"), net_of(1), sorted(RATES), tax_cents("5", "none")]
 """
-    assert script(HEAD + code) == [190, 4, -4, 53, "KeyError", 1000, 1, -1, 100, 84, ["none", "reduced", "standard"]]
+    assert script(HEAD + code) == [190, 4, -4, 53, "KeyError", 1000, 1, -1, 100, 84, ["none", "reduced", "standard"], 0]
 
 
 def test_shipping():
     code = """
 result = [shipping_cents("home", 3), shipping_cents("near", "4.5"), shipping_cents("far", "0.5"), shipping_cents("home", "1.5"), round_shipping("0.125"), round_shipping("-0.125"), round_shipping(2),
-          name(lambda: shipping_cents("home", 31)), name(lambda: shipping_cents("home", 0)), name(lambda: shipping_cents("moon", 1)), name(lambda: round_shipping("much"))]
+          name(lambda: shipping_cents("home", 31)), name(lambda: shipping_cents("home", 0)), name(lambda: shipping_cents("moon", 1)), name(lambda: round_shipping("much")), shipping_cents("home", 30)]
 """
-    assert script(HEAD + code) == [590, 1100, 1742, 540, 13, -13, 200, "NotShipped", "NotShipped", "NotShipped", "InvalidOperation"]
+    assert script(HEAD + code) == [590, 1100, 1742, 540, 13, -13, 200, "NotShipped", "NotShipped", "NotShipped", "InvalidOperation", 1489]
 
 
 def test_vouchers():
