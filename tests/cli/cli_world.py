@@ -7,6 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 STARTER = ROOT / "tasks/starter"
+DEMO = ROOT / "manifests/demo.yaml"
 
 
 def clean_environment() -> dict[str, str]:

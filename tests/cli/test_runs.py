@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_world import STARTER, clean_environment
+from cli_world import DEMO, STARTER, clean_environment
 
 FAST = (
     "--tasks",
@@ -35,12 +35,17 @@ def report_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 
 @pytest.mark.timeout(180)
-def test_the_reference_solutions_pass_every_starter_task(orchestrate) -> None:
-    done = orchestrate("submit", STARTER, "--agent", "oracle", "--samples", "1", "--json", timeout=170)
-    (agent,) = report_of(done)["agents"]
-    assert agent["counts"]["planned"] == agent["counts"]["passed"] == 12
-    assert agent["pass_rate"]["value"] == 1
-    assert "12 trials" in done.stderr  # progress and announcements never mix with the report
+def test_the_demo_tells_solutions_from_tricks(orchestrate) -> None:
+    done = orchestrate("submit", DEMO, "--samples", "1", "--json", timeout=170)
+    oracle, careful, sloppy = report_of(done)["agents"]
+    assert oracle["agent"] == "oracle"
+    assert oracle["counts"]["planned"] == oracle["counts"]["passed"] == 12
+    assert oracle["pass_rate"]["value"] == 1
+    assert careful["counts"]["passed"] >= 9
+    assert sloppy["counts"]["passed"] == 1  # the one task that it does honestly
+    assert sloppy["termination_reason"]["step_cap"] == 1
+    assert all(agent["counts"]["infra"] == agent["counts"]["grader_error"] == 0 for agent in (oracle, careful, sloppy))
+    assert "36 trials" in done.stderr  # progress and announcements never mix with the report
 
 
 @pytest.mark.timeout(180)
