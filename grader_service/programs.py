@@ -21,6 +21,8 @@ LIB = "/grader/lib"
 """Import path of the programs in a sandbox."""
 RUNNER = "/grader/runner"
 """Import path of hidden tests in the runner."""
+PACKAGES = "/packages"
+"""Where a sandbox shows the Python packages that it was given."""
 RUNNER_PACKAGES = ("pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging", "pygments")
 _HERE = Path(__file__).parent
 _PYTEST_PROGRAM = '#!/bin/sh\nexec python3 -m pytest "$@"\n'

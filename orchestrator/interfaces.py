@@ -149,7 +149,8 @@ class SandboxSpec:
     requires: tuple[str, ...] = ()
     """Programs that must be found; ``python3`` is the interpreter that runs the orchestrator, without its packages."""
     packages: tuple[Path, ...] = ()
-    """Extra folders of this machine seen read-only at their own path (the grader's runner needs pytest); never for an agent."""
+    """Python packages of this machine (folders or files) seen read-only as ``/packages/NAME``; never for an
+    agent. The grader's runner needs pytest."""
     door: Door | None = None
     """The gateway; None: no network at all, not even the gateway."""
     channel: int | None = None

@@ -18,7 +18,7 @@ from pathlib import Path
 from grader_service.checks.case import Case, Ending, Frozen, PermanentError, Tools
 from grader_service.checks.junit import judge, read_report
 from grader_service.checks.limited import without_state
-from grader_service.programs import LIB, RUNNER, RUNNER_PACKAGES, packages_of
+from grader_service.programs import LIB, PACKAGES, RUNNER, RUNNER_PACKAGES, packages_of
 from orchestrator.interfaces import Input, SandboxBackend, SandboxLimits, SandboxSpec
 from orchestrator.records.verdict import CheckResult, GradingError
 from orchestrator.spec.checks import CommandCheck
@@ -125,7 +125,6 @@ def _with_channel(spec: SandboxSpec, channel: socket.socket) -> SandboxSpec:
 
 def _runner(check: CommandCheck, case: Case, tools: Tools) -> SandboxSpec:
     packages = packages_of(RUNNER_PACKAGES, sys.path)
-    site = sorted({str(path.parent) for path in packages})
     hidden = case.graders / "hidden"
     inputs = [Input(source=tools.programs.runner, target=RUNNER)]
     if hidden.is_dir():
@@ -142,7 +141,7 @@ def _runner(check: CommandCheck, case: Case, tools: Tools) -> SandboxSpec:
             output_bytes=64 << 10,
         ),
         env={
-            "PYTHONPATH": ":".join([RUNNER, *site]),
+            "PYTHONPATH": f"{RUNNER}:{PACKAGES}",
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONHASHSEED": "0",
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",

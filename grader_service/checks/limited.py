@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import Field, JsonValue, ValidationError
 
 from grader_service.checks.case import Case, Ending, PermanentError, Tools, run_to_end
-from grader_service.programs import LIB, packages_of
+from grader_service.programs import LIB, PACKAGES, packages_of
 from orchestrator.interfaces import Input, SandboxLimits, SandboxSpec
 from orchestrator.records.base import Record
 from orchestrator.records.verdict import CheckResult, GradingError
@@ -113,7 +113,7 @@ def _spec(checks: Sequence[LimitedCheck], case: Case, state: Path, tools: Tools)
         "hidden": "/grader/hidden",
         "root": "/workspace/frozen",
         "limit_bytes": case.disk_bytes,
-        "packages": sorted({str(path.parent) for path in packages}),
+        "packages": [PACKAGES] if packages else [],
         "checks": [check.model_dump(mode="json") for check in checks],
         "seconds": settings.check_seconds,
         "memory_bytes": settings.check_memory_bytes,

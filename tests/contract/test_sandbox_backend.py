@@ -130,11 +130,20 @@ def test_python_is_there_when_required_without_our_packages(backend):
     assert output == f"{sys.version_info[:2]}\n"
 
 
-def test_extra_packages_are_seen_at_their_own_path(backend):
-    folder = Path(pytest.__file__).parent
-    _, output = run(backend, "sh", "-c", f"ls {folder}; touch {folder}/x || echo no", packages=(folder,))
-    assert "__init__.py" in output
-    assert output.endswith("no\n")
+def test_extra_packages_are_seen_wherever_they_lie_on_this_machine(backend, tmp_path):
+    for name in ("inside_tmp", "other"):  # a sandbox has a /tmp of its own
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(f"print({name!r})\n")
+    code = "import inside_tmp, other; open('/packages/other/x', 'w')"
+    _, output = run(
+        backend,
+        *("python3", "-B", "-c", code),
+        env={"PYTHONPATH": "/packages"},
+        requires=("python3",),
+        packages=(tmp_path / "inside_tmp", tmp_path / "other"),
+    )
+    assert "inside_tmp\nother\n" in output
+    assert "Read-only file system" in output
 
 
 def test_the_channel_is_descriptor_3(backend):

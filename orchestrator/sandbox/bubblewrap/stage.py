@@ -78,7 +78,7 @@ class Stage:
         for folder in self._spec["masks"]:
             self._early += ["--tmpfs", folder]
         for package in self._spec["packages"]:
-            self._early += ["--ro-bind", self._bind(package), package]
+            self._early += ["--ro-bind", self._bind(package), f"/packages/{os.path.basename(package)}"]
         for folder in self._spec["masks"]:
             self._early += ["--remount-ro", folder]
         self._etc()
