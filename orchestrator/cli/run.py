@@ -179,7 +179,14 @@ def _ending(manifest: RunManifest, execution: Execution, *, interrupted: bool) -
 
 def _announce(order: Order, loaded: Loaded, backend: str, labels: dict[str, str]) -> None:
     """Say what will run, before anything does."""
-    trials = sum(order.samples or task.task.samples for task in loaded.tasks) * len(loaded.agents)
+    from orchestrator.records.manifest import runs_task
+
+    trials = sum(
+        order.samples or task.task.samples
+        for task in loaded.tasks
+        for agent in loaded.agents
+        if runs_task(agent.name, task.bundles.solutions)
+    )
     agents = ", ".join(agent.name for agent in loaded.agents)
     notes = "".join(f", {name}: {value}" for name, value in sorted(labels.items()))
     size = f"{len(loaded.tasks)} tasks x {len(loaded.agents)} agents ({agents}) = {trials} trials"

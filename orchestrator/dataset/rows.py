@@ -13,7 +13,7 @@ from orchestrator.errors import StoreError
 from orchestrator.interfaces import ObjectStore
 from orchestrator.records import keys
 from orchestrator.records.ids import TrialId
-from orchestrator.records.manifest import ManifestAgent, ManifestTask, RunManifest
+from orchestrator.records.manifest import ManifestAgent, ManifestTask, RunManifest, runs_task
 from orchestrator.records.outcome import Outcome
 from orchestrator.records.verdict import TrialResult, Verdict, trial_result
 
@@ -109,6 +109,7 @@ def assemble(manifest: RunManifest, outcomes: Iterable[Outcome], verdicts: Itera
         TrialId(task.id, agent.name, sample): (task, agent)
         for task in sorted(manifest.tasks, key=lambda task: task.id)
         for agent in manifest.agents
+        if runs_task(agent.name, task.bundles.solutions)
         for sample in range(1, task.samples + 1)
     }
     launches: defaultdict[TrialId, list[Outcome]] = defaultdict(list)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from orchestrator import wiring
 from orchestrator.driver.local import Place
 from orchestrator.driver.order import Loaded, Order, build_manifest, manifest_agent, refuse
-from orchestrator.errors import Problem, SpecError
+from orchestrator.errors import Problem, SpecError, nearest
 from orchestrator.interfaces import SandboxBackend
 from orchestrator.plan.refuse import refusals
 from orchestrator.records import keys
@@ -29,6 +29,9 @@ def check_order(loaded: Loaded, backend: SandboxBackend, settings: Settings) -> 
 
 
 def _solution_refusals(name: str, loaded: Loaded) -> list[str]:
+    if name.startswith("wrong/") and not any(name in task.bundles.solutions for task in loaded.tasks):
+        known = sorted({other for task in loaded.tasks for other in task.wrong})
+        return [f"agent {name}: none of the tasks has solution/{name.replace('/', '-')}/solve.sh{nearest(name, known)}"]
     if name != "oracle":
         return []
     missing = [task.task.id for task in loaded.tasks if name not in task.bundles.solutions]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.driver.inline import InlinePool
-from orchestrator.driver.order import Order, load_order
+from orchestrator.driver.order import Order, load_order, select
 from orchestrator.driver.single import run_order
 from orchestrator.interfaces import TrialEnd
 from orchestrator.records.verdict import TrialResult, trial_result
@@ -69,7 +69,7 @@ async def validate_suite(
 
     Raises SpecError for files that cannot be used and InfrastructureError when the machine does not carry the run.
     """
-    names = sorted({name for task in load_suite(folder).tasks for name in task.wrong})
+    names = sorted({name for task in select(load_suite(folder), patterns) for name in task.wrong})
     agents = ("oracle", "nop", *names)
     order = Order(suite=folder, agents=agents, samples=1, tasks=patterns)
     loaded = load_order(order)

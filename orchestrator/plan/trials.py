@@ -7,13 +7,8 @@ from dataclasses import dataclass, replace
 
 from orchestrator.interfaces import PlannedTrial
 from orchestrator.records.ids import TrialId, trial_seed
-from orchestrator.records.manifest import ManifestAgent, ManifestTask, RunManifest
+from orchestrator.records.manifest import RunManifest, runs_task
 from orchestrator.records.outcome import Outcome
-
-
-def runs_task(agent: ManifestAgent, task: ManifestTask) -> bool:
-    """Return whether the agent has trials on the task: a wrong solution only where it was written for."""
-    return not agent.name.startswith("wrong/") or agent.name in task.bundles.solutions
 
 
 def all_trials(manifest: RunManifest) -> list[PlannedTrial]:
@@ -22,7 +17,7 @@ def all_trials(manifest: RunManifest) -> list[PlannedTrial]:
     launches = manifest.max_launches
     for task in manifest.tasks:
         for agent in manifest.agents:
-            if runs_task(agent, task):
+            if runs_task(agent.name, task.bundles.solutions):
                 for sample in range(1, task.samples + 1):
                     trial = TrialId(task.id, agent.name, sample)
                     planned.append(

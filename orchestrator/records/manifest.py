@@ -6,6 +6,7 @@ those are in the graders bundles, which only the grader reads.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Literal
 
@@ -85,6 +86,11 @@ class Code(Record):
     """Full hex, None outside of a repository."""
     dirty: bool | None = None
     """Whether files differed from it."""
+
+
+def runs_task(agent: str, solutions: Collection[str]) -> bool:
+    """Return whether an agent has trials on a task with these solutions: a wrong solution only where it was written for."""
+    return not agent.startswith("wrong/") or agent in solutions
 
 
 class RunManifest(Record):

@@ -63,6 +63,10 @@ def test_mistakes_of_all_files_come_together(orchestrate, suite: Path, tmp_path:
         (["submit", "nowhere"], "nowhere: no such suite folder or submission file"),
         (["submit", STARTER], "no agent; add --agent oracle"),
         (["submit", STARTER, "--agent", "orcale"], "did you mean 'oracle'?"),
+        (
+            ["submit", STARTER, "--agent", "wrong/nothing-like-it"],
+            "none of the tasks has solution/wrong-nothing-like-it",
+        ),
         (["submit", STARTER, "--agent", "nop", "--tasks", "config-v3"], "did you mean 'config-v2'?"),
         (["submit", STARTER, "--agent", "nop", "--backend", "kubernetes"], "'kubernetes' is not run by this version"),
         (

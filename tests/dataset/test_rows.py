@@ -86,6 +86,11 @@ def test_a_trial_that_was_not_planned_is_refused():
         rows([outcome(RUN, trial(2))])
 
 
+def test_a_wrong_solution_has_rows_only_where_it_was_written():
+    data = assemble(manifest([task("fix", samples=1)], [agent("nop"), agent("wrong/lazy")]), [], [])
+    assert [str(row.trial) for row in data.rows] == ["fix@nop:1"]
+
+
 def test_quarantine_holds_through_its_last_day():
     def result(last):
         data = rows([outcome(RUN, trial())], [verdict(RUN, trial(), "failed")], quarantine=[quarantined("fix", last)])
