@@ -26,6 +26,8 @@ _KNOWN_PROVIDERS = {
     "anthropic": ("ANTHROPIC_API_KEY", "https://api.anthropic.com/v1"),
 }
 """Providers that need no file: their key's variable, and their address for chat completions."""
+MOST_AT_ONE_TIME = 256
+"""Trials that one machine may run at one time, and gradings that one grader takes."""
 _KEY_BYTES = 64 << 10
 _SETTABLE = (
     ("store",),
@@ -137,7 +139,7 @@ class SettingsFile(_Part):
     """Where trials run."""
     pool: Literal["inline", "ray"] = "inline"
     """Who runs them."""
-    concurrency: int | None = Field(default=None, ge=1)
+    concurrency: int | None = Field(default=None, ge=1, le=MOST_AT_ONE_TIME)
     """Trials at one time; by the machine's processors when absent."""
     providers: Mapping[ProviderName, Provider] = Field(default_factory=dict)
     """Model providers by name. ``scripted`` is built in."""

@@ -18,7 +18,9 @@ RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Run id, unique 
 BackendOption = Annotated[
     str | None, typer.Option("--backend", metavar="NAME", help="auto, bubblewrap, container or kubernetes.")
 ]
-ConcurrencyOption = Annotated[int | None, typer.Option("-n", "--concurrency", min=1, help="Trials at one time.")]
+ConcurrencyOption = Annotated[
+    int | None, typer.Option("-n", "--concurrency", min=1, max=256, help="Trials at one time.")
+]
 
 
 def settings_from(**overrides: Any) -> Settings:

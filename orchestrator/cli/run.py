@@ -111,12 +111,14 @@ async def _submit(order: Order, settings: Settings, *, dry_run: bool, as_json: b
 async def _resume(text: str, settings: Settings, *, as_json: bool) -> int:
     from orchestrator import wiring
     from orchestrator.driver.local import open_place
+    from orchestrator.driver.prepare import check_resume
     from orchestrator.driver.progress import load_manifest
     from orchestrator.report.select import resolve_run
 
     store = wiring.object_store(settings.store)
     stored = await load_manifest(store, await resolve_run(store, text))
     with open_place(settings, stored.backend) as place:
+        check_resume(stored, settings)
         await place.backend.preflight()
 
         async def manifest(_: str) -> RunManifest:

@@ -12,16 +12,19 @@ from orchestrator import wiring
 from orchestrator.driver.breaker import Breaker
 from orchestrator.driver.execute import Execution, execute
 from orchestrator.driver.inline import InlinePool
+from orchestrator.driver.order import refuse
 from orchestrator.driver.services import Services, local_services, scratch_folder
 from orchestrator.interfaces import ObjectStore, Observer, SandboxBackend
+from orchestrator.plan.refuse import settings_refusals
 from orchestrator.records.manifest import RunManifest
-from orchestrator.settings import Settings
+from orchestrator.settings import MOST_AT_ONE_TIME, Settings
 
 
 @dataclass(frozen=True)
 class Place:
     """Where runs are kept and where their trials run; nothing is started yet."""
 
+    settings: Settings
     store: ObjectStore
     backend: SandboxBackend
     scratch: Path
@@ -31,11 +34,14 @@ class Place:
 def open_place(settings: Settings, backend: str | None = None) -> Iterator[Place]:
     """Open store and backend, with a scratch folder that is removed afterwards.
 
-    Raises RefusedError for a kind that this version does not have.
+    Raises RefusedError for a kind that this version does not have and for settings that it would ignore.
     """
+    refuse(settings_refusals(settings))
     store = wiring.object_store(settings.store)
     with scratch_folder(settings) as scratch:
-        yield Place(store, wiring.sandbox_backend(backend or settings.backend, scratch / "sandboxes"), scratch)
+        yield Place(
+            settings, store, wiring.sandbox_backend(backend or settings.backend, scratch / "sandboxes"), scratch
+        )
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,6 @@ class Local:
 @contextlib.asynccontextmanager
 async def open_local(settings: Settings, place: Place) -> AsyncIterator[Local]:
     """Start the services and give everything that runs need. Raises InfrastructureError when a service does not start."""
-    concurrency = settings.concurrency or os.cpu_count() or 1
+    concurrency = settings.concurrency or min(os.cpu_count() or 1, MOST_AT_ONE_TIME)
     async with local_services(settings, place.scratch, concurrency=concurrency) as services:
         yield Local(settings, place.store, place.backend, services, concurrency)

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import uuid
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from orchestrator import __version__
 from orchestrator.errors import Problem, RefusedError, SpecError, nearest
+from orchestrator.plan.refuse import submission_refusals
 from orchestrator.records.manifest import Bundles, Code, ManifestAgent, ManifestTask, RunManifest
 from orchestrator.records.state import EndedAs
+from orchestrator.settings import Settings
+from orchestrator.spec.agent import Agent
 from orchestrator.spec.agents import BUILT_IN, built_in_agent, check_scripts, load_agent, model_agent
 from orchestrator.spec.base import digest
 from orchestrator.spec.checks import FinalCheck
 from orchestrator.spec.load import load_submission, load_suite
 from orchestrator.spec.loaded import LoadedAgent, LoadedSuite, LoadedTask
-from orchestrator.spec.submission import RunLimits
 from orchestrator.spec.task import Task, flat_checks
+
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +41,7 @@ class Order:
     samples: int | None = None
     tasks: tuple[str, ...] = ()
     backend: str | None = None
-    pool: str | None = None
     concurrency: int | None = None
-    limits: RunLimits = field(default_factory=RunLimits)
     run_id: str | None = None
 
 
@@ -59,6 +64,8 @@ def read_order(target: Path, order: Order) -> Order:
     if not target.is_file():
         raise SpecError([Problem(str(target), message="no such suite folder or submission file")])
     submission = load_submission(target)
+    if ignored := submission_refusals(submission, str(target)):
+        raise RefusedError(ignored)
     folder = target.parent
     return replace(
         order,
@@ -68,15 +75,13 @@ def read_order(target: Path, order: Order) -> Order:
         samples=order.samples or submission.samples,
         tasks=order.tasks or submission.tasks,
         backend=order.backend or (None if submission.backend == "auto" else submission.backend),
-        pool=order.pool or submission.pool,
         concurrency=order.concurrency or submission.concurrency,
-        limits=submission.limits,
     )
 
 
 def load_order(order: Order) -> Loaded:
     """Load the suite, the chosen tasks and the agents. Raises one SpecError with the problems of all files."""
-    problems: list[Problem] = []
+    problems: list[Problem] = _run_id_problems(order.run_id)
     agents: list[LoadedAgent] = []
     suite: LoadedSuite | None = None
     try:
@@ -88,6 +93,7 @@ def load_order(order: Order) -> Loaded:
             agents.append(find_agent(name, order, suite))
         except SpecError as error:
             problems += error.problems or [Problem(name, message=str(error))]
+    problems += _twice(agents)
     if suite is not None:
         for agent in agents:
             problems += check_scripts(agent, suite)
@@ -98,6 +104,26 @@ def load_order(order: Order) -> Loaded:
     if problems or suite is None:
         raise SpecError(problems)
     return Loaded(suite, select(suite, order.tasks), tuple(agents))
+
+
+def _run_id_problems(text: str | None) -> list[Problem]:
+    """Find fault with a run id that is no safe name, or that would mean something else where a run is named."""
+    if text is None or (_RUN_ID.fullmatch(text) and text != "last"):
+        return []
+    message = (
+        f"{text[:100]!r} cannot name a run: use at most 100 letters, digits, dots, dashes, underscores, and not 'last'"
+    )
+    return [Problem("--run-id", message=message)]
+
+
+def _twice(agents: list[LoadedAgent]) -> list[Problem]:
+    """Find agents of one name: trials are named by their agent, so the second would stand in for the first."""
+    counts = Counter(agent.name for agent in agents)
+    return [
+        Problem(name, message=f"{count} agents have this name; name each once, or rename a file")
+        for name, count in counts.items()
+        if count > 1
+    ]
 
 
 def select(suite: LoadedSuite, patterns: tuple[str, ...]) -> tuple[LoadedTask, ...]:
@@ -130,8 +156,9 @@ def find_agent(name: str, order: Order, suite: LoadedSuite | None) -> LoadedAgen
 def _places(name: str, order: Order) -> list[Path]:
     if name.endswith((".yaml", ".yml")):
         return [path for path in (order.agents_from and order.agents_from / name, Path(name)) if path is not None]
-    folders = [order.agents_from, Path("manifests"), order.suite.parent.parent / "manifests"]
-    return [folder / "agents" / f"{name}.yaml" for folder in folders if folder is not None]
+    folders = [order.agents_from, Path("manifests"), order.suite.absolute().parent.parent / "manifests"]
+    found = {(folder / "agents" / f"{name}.yaml").absolute(): folder for folder in folders if folder is not None}
+    return [folder / "agents" / f"{name}.yaml" for folder in found.values()]
 
 
 def run_id(suite: str, now: datetime) -> str:
@@ -183,15 +210,27 @@ def manifest_agent(loaded: LoadedAgent) -> ManifestAgent:
     )
 
 
+def price_table(agents: Iterable[Agent], settings: Settings) -> str | None:
+    """Return the digest of every price that these agents can be charged; None when none is known."""
+    prices = [
+        {
+            model: agent.prices.get(model) or settings.prices.get(model)
+            for model in {*agent.models.values(), *agent.prices}
+        }
+        for agent in agents
+    ]
+    known = [{model: price.model_dump() for model, price in table.items() if price is not None} for table in prices]
+    return digest(known) if any(known) else None
+
+
 def build_manifest(
-    order: Order, loaded: Loaded, backend: str, labels: dict[str, str], grader_version: str
+    order: Order, loaded: Loaded, backend: str, labels: dict[str, str], grader_version: str, settings: Settings
 ) -> RunManifest:
     """Return the manifest of a new run."""
     now = datetime.now(UTC)
     tasks = tuple(manifest_task(task, order.samples) for task in loaded.tasks)
     agents = tuple(manifest_agent(agent) for agent in loaded.agents)
     content = digest([loaded.suite.digest, [task.digest for task in tasks], [agent.digest for agent in agents]])
-    prices = {model: price.model_dump() for agent in loaded.agents for model, price in agent.agent.prices.items()}
     suite = loaded.suite.suite
     return RunManifest(
         run=order.run_id or run_id(suite.id, now),
@@ -208,9 +247,9 @@ def build_manifest(
         seed=int(content.removeprefix("sha256:")[:15], 16),
         backend=backend,
         labels=labels,
-        pool=order.pool or "inline",
-        limits=order.limits,
-        price_table=digest(prices) if prices else None,
+        pool=settings.pool,
+        max_launches=settings.max_launches,
+        price_table=price_table([agent.agent for agent in agents], settings),
         grader_version=grader_version,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orchestrator import wiring
 from orchestrator.driver.local import Place
-from orchestrator.driver.order import Loaded, Order, build_manifest, manifest_agent, refuse
+from orchestrator.driver.order import Loaded, Order, build_manifest, manifest_agent, price_table, refuse
 from orchestrator.errors import Problem, SpecError, nearest
 from orchestrator.interfaces import SandboxBackend
 from orchestrator.plan.refuse import refusals
@@ -25,6 +25,18 @@ def check_order(loaded: Loaded, backend: SandboxBackend, settings: Settings) -> 
         reasons += _model_refusals(agent.name, tuple(agent.agent.models.values()), settings)
         reasons += _script_refusals(agent, loaded)
         reasons += _price_refusals(agent, loaded, settings)
+    refuse(reasons)
+
+
+def check_resume(manifest: RunManifest, settings: Settings) -> None:
+    """Raise RefusedError when the settings are no longer those of the run, which would spend its launches or mix its prices."""
+    reasons = []
+    for each in manifest.agents:
+        reasons += _model_refusals(each.name, tuple(each.agent.models.values()), settings)
+    if price_table([each.agent for each in manifest.agents], settings) != manifest.price_table:
+        reasons.append(
+            f"run {manifest.run} was submitted with other prices; give orchestrate.toml the prices of that time"
+        )
     refuse(reasons)
 
 
@@ -78,7 +90,7 @@ async def publish(
     """Upload every bundle of the run, then create its manifest. Raises SpecError when the run id is taken."""
     for audience, bundle in _bundles(loaded):
         await publish_bundle(place.store, audience, bundle)
-    manifest = build_manifest(order, loaded, place.backend.name, labels, grader_version)
+    manifest = build_manifest(order, loaded, place.backend.name, labels, grader_version, place.settings)
     if not await place.store.create(keys.manifest(manifest.run), manifest.to_bytes()):
         raise SpecError(
             [Problem(manifest.run, message="there is a run of that name; choose another --run-id, or resume it")]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from orchestrator.errors import Problem
 from orchestrator.interfaces import SandboxBackend
+from orchestrator.settings import Settings, SettingsFile
 from orchestrator.spec.agent import RUNNABLE_AGENTS, Agent
 from orchestrator.spec.checks import RUNNABLE_CHECKS, RUNNABLE_INVARIANTS, CommandCheck
+from orchestrator.spec.submission import Submission
 from orchestrator.spec.task import Task, flat_checks
 
 _LATER = "is not run by this version"
+_WITHOUT = "is not honoured by this version; take it out"
 
 
 def task_refusals(task: Task) -> list[str]:
@@ -52,6 +56,34 @@ def _command_refusals(check: CommandCheck) -> Iterable[str]:
         yield f"check {check.id!r}: confirm {_LATER}"
     if check.expect is not None and check.results == "exit_code":
         yield f"check {check.id!r}: 'expect' needs results: junit"
+
+
+def submission_refusals(submission: Submission, file: str) -> list[Problem]:
+    """Return one problem for each field of a submission file that this version would ignore."""
+    present = {
+        "pool": submission.pool != "inline",
+        "limits.trials": submission.limits.trials is not None,
+        "limits.cost_usd": submission.limits.cost_usd is not None,
+        "kubernetes": bool(submission.kubernetes),
+        "schedule": submission.schedule is not None,
+    }
+    return [Problem(file, field=name, message=_WITHOUT) for name, there in present.items() if there]
+
+
+def settings_refusals(settings: Settings) -> list[str]:
+    """Return one sentence for each setting that this version would ignore, with the place where it was set."""
+    usual = SettingsFile.model_fields["confirm_over_usd"].default
+    present = {
+        "pool": settings.pool != "inline",
+        "limits.trials": settings.limits.trials is not None,
+        "limits.cost_usd": settings.limits.cost_usd is not None,
+        "confirm_over_usd": settings.confirm_over_usd != usual,
+    }
+    return [
+        f"setting {name} ({settings.sources.get(name, 'default')}): {_WITHOUT}"
+        for name, there in present.items()
+        if there
+    ]
 
 
 def refusals(

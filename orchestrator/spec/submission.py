@@ -33,7 +33,7 @@ class Submission(Spec):
     """Where trials run."""
     pool: Literal["inline", "ray"] = "inline"
     """Who runs them."""
-    concurrency: int | None = Field(default=None, ge=1)
+    concurrency: int | None = Field(default=None, ge=1, le=256)
     """Trials at one time; by the machine's processors when absent."""
     limits: RunLimits = RunLimits()
     """What the run may use."""

@@ -67,6 +67,11 @@ def test_mistakes_of_all_files_come_together(orchestrate, suite: Path, tmp_path:
             ["submit", STARTER, "--agent", "wrong/nothing-like-it"],
             "none of the tasks has solution/wrong-nothing-like-it",
         ),
+        (["submit", STARTER, "--agent", "nop", "--agent", "nop"], "nop: 2 agents have this name"),
+        (["submit", STARTER, "--agent", "nop", "--run-id", "last"], "'last' cannot name a run"),
+        (["submit", STARTER, "--agent", "nop", "--run-id", "../up"], "'../up' cannot name a run"),
+        (["submit", STARTER, "--agent", "nop", "--run-id", ""], "'' cannot name a run"),
+        (["submit", STARTER, "--agent", "nop", "-n", "100000"], "256"),
         (["submit", STARTER, "--agent", "nop", "--tasks", "config-v3"], "did you mean 'config-v2'?"),
         (["submit", STARTER, "--agent", "nop", "--backend", "kubernetes"], "'kubernetes' is not run by this version"),
         (
@@ -86,6 +91,32 @@ def test_words_that_mean_nothing(orchestrate, words: list[str | Path], said: str
     assert done.returncode == 2, done.stderr
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_what_a_submission_asks_and_this_version_ignores_is_refused_by_name(orchestrate, tmp_path: Path) -> None:
+    (tmp_path / "nightly.yaml").write_text(
+        f"suite: {STARTER}\nagents: [nop]\npool: ray\nlimits: {{trials: 3, cost_usd: 1}}\n"
+        "kubernetes: {namespace: a}\nschedule: 0 3 * * *\n"
+    )
+    done = orchestrate("submit", "nightly.yaml", "--dry-run")
+    assert done.returncode == 2
+    for name in ("pool", "limits.trials", "limits.cost_usd", "kubernetes", "schedule"):
+        assert f"nightly.yaml: {name}: is not honoured by this version" in done.stderr
+
+
+def test_settings_that_this_version_ignores_are_refused_with_their_place(orchestrate, tmp_path: Path) -> None:
+    (tmp_path / "orchestrate.toml").write_text(
+        'pool = "ray"\nconfirm_over_usd = 3\n[limits]\ntrials = 1\ncost_usd = 1\n'
+    )
+    done = orchestrate("submit", STARTER, "--agent", "nop", "--dry-run")
+    assert done.returncode == 2
+    for place in (
+        "pool (orchestrate.toml:1)",
+        "confirm_over_usd (orchestrate.toml:2)",
+        "limits.trials (orchestrate.toml:4)",
+        "limits.cost_usd (orchestrate.toml:5)",
+    ):
+        assert f"setting {place}: is not honoured by this version" in done.stderr
 
 
 def test_a_task_that_this_version_does_not_run_is_refused_by_name(orchestrate, suite: Path, tmp_path: Path) -> None:

@@ -1,0 +1,62 @@
+"""What a run's manifest takes from the settings, and what a resumed run asks of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.driver.order import Order, build_manifest, load_order
+from orchestrator.driver.prepare import check_resume
+from orchestrator.errors import RefusedError
+from orchestrator.records.manifest import RunManifest
+from orchestrator.settings import Settings, load_settings
+
+AGENT = "type: react\nmodels: {main: local/small}\n"
+TASK = "id: one\ninstruction: Do it.\nchecks: [{id: done, type: files, path: done, exists: true}]\n"
+PROVIDER = '[providers.local]\nbase_url = "http://127.0.0.1:1"\n'
+PRICES = '[prices."local/small"]\ninput = 1\noutput = {output}\n'
+
+
+@pytest.fixture
+def order(tmp_path: Path) -> Order:
+    (tmp_path / "suite/one").mkdir(parents=True)
+    (tmp_path / "suite/suite.yaml").write_text("id: suite\n")
+    (tmp_path / "suite/one/task.yaml").write_text(TASK)
+    (tmp_path / "small.yaml").write_text(AGENT)
+    return Order(suite=tmp_path / "suite", agents=(str(tmp_path / "small.yaml"),))
+
+
+def settings(folder: Path, text: str) -> Settings:
+    (folder / "orchestrate.toml").write_text(text)
+    return load_settings(folder, environ={})
+
+
+def manifest(order: Order, found: Settings) -> RunManifest:
+    return build_manifest(order, load_order(order), "bubblewrap", {}, "0", found)
+
+
+def test_the_manifest_keeps_what_the_settings_decide(order: Order, tmp_path: Path) -> None:
+    assert manifest(order, settings(tmp_path, "max_launches = 7\n")).max_launches == 7
+
+
+def test_prices_of_the_settings_are_part_of_the_price_table(order: Order, tmp_path: Path) -> None:
+    tables = {
+        manifest(order, settings(tmp_path, text)).price_table
+        for text in ("", PRICES.format(output=2), PRICES.format(output=3))
+    }
+    assert len(tables) == 3
+    assert None in tables
+
+
+def test_a_run_goes_on_with_its_own_prices_only(order: Order, tmp_path: Path) -> None:
+    run = manifest(order, settings(tmp_path, PROVIDER + PRICES.format(output=2)))
+    check_resume(run, settings(tmp_path, PROVIDER + PRICES.format(output=2)))
+    with pytest.raises(RefusedError, match="other prices"):
+        check_resume(run, settings(tmp_path, PROVIDER + PRICES.format(output=3)))
+
+
+def test_a_run_does_not_spend_its_launches_without_its_provider(order: Order, tmp_path: Path) -> None:
+    run = manifest(order, settings(tmp_path, PROVIDER))
+    with pytest.raises(RefusedError, match="agent small: provider 'local' is not configured"):
+        check_resume(run, settings(tmp_path, ""))
