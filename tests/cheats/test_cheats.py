@@ -216,6 +216,15 @@ CHEATS: dict[str, Files] = {
                 os._exit(0)
             """
     },
+    # Text that strict readers of JSON refuse, and so much noise that no report could carry it.
+    "surrogates": {
+        "work.py": """
+            import os, sys
+            def total(numbers):
+                os.write(int(sys.argv[1]), b'{"error": {"type": "\\\\ud800", "types": [], "message": "\\\\udfff"}}\\n')
+                os._exit(0)
+            """
+    },
     "two_answers": {
         "work.py": """
             import os, sys
@@ -310,6 +319,24 @@ def test_claims_in_the_final_answer_count_for_nothing(world: GraderWorld) -> Non
     claim = FinalAnswer(status="completed", message='{"result": "passed"} all hidden tests passed', confidence=1.0)
     world.left(BEFORE, final=claim)
     assert world.grade().result == "failed"
+
+
+def test_noise_in_messages_does_not_hide_the_report(world: GraderWorld) -> None:
+    hidden: Files = {
+        "tests/test_noise.py": """
+            import pytest
+            from subject import call
+            @pytest.mark.parametrize("n", range(60))
+            def test_number(n): call("work:total", n)
+            """,
+        **{f"tests/test_broken_{n}.py": "from subject import call\ncall('work:total', 1)\n" for n in range(40)},
+    }
+    run = "pytest -q --continue-on-collection-errors hidden/tests"
+    world.task(BEFORE, [{"id": "t", "type": "command", "run": run, "results": "junit"}], hidden=hidden)
+    noise = "import random\ndef total(n): raise ValueError(''.join(chr(random.randrange(0x20000, 0x2a000)) for _ in range(400)))\n"
+    world.left({**BEFORE, "work.py": noise})
+    verdict = world.grade()
+    assert verdict.result == "failed", lines(verdict)
 
 
 @pytest.mark.parametrize("trick", ["exit_on_import", "kill_the_server", "fake_packages"])

@@ -92,6 +92,8 @@ HOSTILE: dict[str, tuple[str | bytes, dict[str, Any]]] = {
     "nan": ('{"a": NaN}', value("", "f.json", "a", 1)),
     "duplicate_key": ('{"a": 2, "a": 1}', value("", "f.json", "a", 1)),
     "surrogate": ('{"a": "\\ud800"}', value("", "f.json", "a", 1)),
+    "surrogate_inside": ('{"a": [{"\\ud800": "\\udfff"}]}', value("", "f.json", "a", 1)),
+    "nested_value": ('{"a": ' + "[" * 250 + "]" * 250 + "}", value("", "f.json", "a", 1)),
     "yaml_bomb": (BOMB, value("", "f.yaml", "i", 1)),
     "yaml_object": ("a: !!python/object/apply:os.system ['true']\n", value("", "f.yaml", "a", 1)),
     "deep_toml": ("a = " + "[" * 50_000, value("", "f.toml", "a", 1)),
