@@ -17,7 +17,7 @@ from pathlib import Path
 
 from grader_service.checks.case import Case, Ending, Frozen, PermanentError, Tools
 from grader_service.checks.junit import judge, read_report
-from grader_service.checks.limited import without_state
+from grader_service.checks.limited import prove_state, without_state
 from grader_service.programs import LIB, PACKAGES, RUNNER, RUNNER_PACKAGES, packages_of
 from orchestrator.interfaces import Input, SandboxBackend, SandboxLimits, SandboxSpec
 from orchestrator.records.verdict import CheckResult, GradingError
@@ -42,8 +42,7 @@ async def run_command(check: CommandCheck, case: Case, tools: Tools) -> CheckRes
         tools.backend, _runner(check, case, tools), _subject(check, case, case.state, tools)
     )
     if subject is not None and subject.exit.code == _EVIDENCE_EXIT:
-        message = "the frozen state contradicts itself: the subject could not be put together"
-        raise PermanentError(GradingError(type="evidence", message=message))
+        await prove_state(case, case.state, tools)  # the agent's code ran there too, and may have made that exit code
     report = read_report(frozen.final)
     expected = _expected_ids(check, case.graders)
     result = judge(check, ending, report, expected, frozen.output)
@@ -161,7 +160,7 @@ def _subject(check: CommandCheck, case: Case, state: Path, tools: Tools) -> Sand
         "state": "/grader/state",
         "pristine": "/grader/pristine",
         "root": workdir,
-        "limit_bytes": case.disk_bytes,
+        "limit_bytes": case.state_bytes,
         "pythonpath": [workdir if folder in {".", "./"} else f"{workdir}/{folder.rstrip('/')}" for folder in folders],
         "callee": f"{LIB}/grader_service/subject/callee.py",
     }

@@ -7,6 +7,7 @@ EvidenceError. Runs inside a sandbox only (limited child and subject).
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import json
 import os
@@ -25,6 +26,13 @@ AREA = "workspace/"
 
 class EvidenceError(Exception):
     """The frozen state contradicts itself. The message names the path, never a file's content."""
+
+
+class TooMuchError(Exception):
+    """What was left is too long or too much to be put together again: the agent's doing."""
+
+
+_TOO_MUCH = frozenset({errno.ENAMETOOLONG, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMLINK})
 
 
 @dataclass(frozen=True)
@@ -106,9 +114,19 @@ def _check_parents(entries: dict[str, Entry]) -> None:
 def assemble(entries: dict[str, Entry], *, changes: str, pristine: str, root: str, limit_bytes: int) -> None:
     """Lay the frozen workspace into the existing folder ``root``, which must be empty.
 
-    ``limit_bytes`` bounds the sum of all file sizes. Raises EvidenceError when the inputs contradict each other, OSError when the
-    disk does not take them.
+    ``limit_bytes`` bounds the sum of all file sizes. Raises EvidenceError when the inputs contradict each other, TooMuchError when the
+    disk does not take what the agent left, OSError when it cannot be read or written for another reason.
     """
+    try:
+        _assemble(entries, changes, pristine, root, limit_bytes)
+    except OSError as error:
+        if error.errno not in _TOO_MUCH:
+            raise
+        msg = f"the workspace cannot be put together again: {error.strerror}"
+        raise TooMuchError(msg) from error
+
+
+def _assemble(entries: dict[str, Entry], changes: str, pristine: str, root: str, limit_bytes: int) -> None:
     total = sum(entry.size for entry in entries.values() if entry.there and entry.type == "file" and entry.sha256)
     if total > limit_bytes:
         msg = f"the frozen files have {total} bytes together, more than the {limit_bytes} that the task allows"

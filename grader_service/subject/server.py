@@ -19,7 +19,7 @@ import sys
 import time
 from typing import Any
 
-from grader_service.child.assemble import Entry, EvidenceError, assemble, read_entries
+from grader_service.child.assemble import Entry, EvidenceError, TooMuchError, assemble, read_entries
 from grader_service.subject.process import Limits, Ran, run
 
 CHANNEL = 3
@@ -83,6 +83,8 @@ class Room:
     def __init__(self, config: dict[str, Any]) -> None:
         self._config = config
         self.root: str = config["root"]
+        self.problem = ""
+        """Why there is no workspace to ask about, if there is none."""
         self._entries: dict[str, Entry] = read_entries(f"{config['state']}/entries.jsonl")
         self._lay()
 
@@ -102,13 +104,16 @@ class Room:
 
     def _lay(self) -> None:
         config = self._config
-        assemble(
-            self._entries,
-            changes=f"{config['state']}/changes.tar",
-            pristine=config["pristine"],
-            root=self.root,
-            limit_bytes=config["limit_bytes"],
-        )
+        try:
+            assemble(
+                self._entries,
+                changes=f"{config['state']}/changes.tar",
+                pristine=config["pristine"],
+                root=self.root,
+                limit_bytes=config["limit_bytes"],
+            )
+        except TooMuchError as error:
+            self.problem = str(error)
         self._marks = marks(self.root)
 
 
@@ -153,6 +158,8 @@ def _remove(path: str) -> None:
 
 def serve(request: dict[str, Any], room: Room, config: dict[str, Any]) -> dict[str, Any]:
     """Answer one request. Everything the request started is dead when this returns."""
+    if room.problem:
+        return {"problem": room.problem}
     environment = {
         "PATH": os.environ["PATH"],  # noqa: TID251 - a program inside of a sandbox
         "HOME": os.path.expanduser("~"),  # noqa: PTH111
