@@ -14,14 +14,22 @@ import os
 import shutil
 import tarfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, Any
+
+from orchestrator.spec.globs import matches_any
 
 _TYPES = frozenset({"file", "dir", "symlink", "fifo", "socket", "char_device", "block_device"})
 _ORIGINS = frozenset({"pristine", "changed", "added", "removed"})
+_LEFT_OUT = "left_out"
 _LINE_BYTES = 64 << 10
 _CHUNK = 1 << 20
 AREA = "workspace/"
+BY_PRODUCTS = ("**/__pycache__/**", "**/.pytest_cache/**")
+"""What running visible tests leaves behind: never evidence of a changed path, and never there when hidden tests run.
+
+A ``.pyc`` beside its source is no by-product: Python imports it like a source file.
+"""
 
 
 class EvidenceError(Exception):
@@ -50,7 +58,7 @@ class Entry:
     @property
     def there(self) -> bool:
         """Whether something stands at the path."""
-        return self.origin != "removed"
+        return self.origin not in {"removed", _LEFT_OUT}
 
 
 def shown(text: str) -> str:
@@ -111,6 +119,16 @@ def _check_parents(entries: dict[str, Entry]) -> None:
             raise EvidenceError(msg)
 
 
+def without_by_products(entries: dict[str, Entry]) -> dict[str, Entry]:
+    """Return the entries, what the agent changed below by-product folders left out: a cache can carry code that no source shows."""
+    return {
+        path: replace(entry, origin=_LEFT_OUT)
+        if entry.origin in {"changed", "added"} and entry.type != "dir" and matches_any(BY_PRODUCTS, path)
+        else entry
+        for path, entry in entries.items()
+    }
+
+
 def assemble(entries: dict[str, Entry], *, changes: str, pristine: str, root: str, limit_bytes: int) -> None:
     """Lay the frozen workspace into the existing folder ``root``, which must be empty.
 
@@ -166,7 +184,7 @@ def _lay_changes(entries: dict[str, Entry], changes: str, root: str) -> None:
                     msg = f"the tar has {shown(member.name)!r}, which the entry list does not"
                     raise EvidenceError(msg)
                 continue  # what the agent put into /output is no part of the workspace
-            if member.isdir() and entry.type == "dir":
+            if (member.isdir() and entry.type == "dir") or entry.origin == _LEFT_OUT:
                 continue
             if path not in wanted:
                 msg = f"the tar has {shown(path)!r} twice, or as something that the entry list does not say"

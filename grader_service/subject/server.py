@@ -19,7 +19,14 @@ import sys
 import time
 from typing import Any
 
-from grader_service.child.assemble import Entry, EvidenceError, TooMuchError, assemble, read_entries
+from grader_service.child.assemble import (
+    Entry,
+    EvidenceError,
+    TooMuchError,
+    assemble,
+    read_entries,
+    without_by_products,
+)
 from grader_service.subject.process import Limits, Ran, run
 
 CHANNEL = 3
@@ -85,7 +92,7 @@ class Room:
         self.root: str = config["root"]
         self.problem = ""
         """Why there is no workspace to ask about, if there is none."""
-        self._entries: dict[str, Entry] = read_entries(f"{config['state']}/entries.jsonl")
+        self._entries: dict[str, Entry] = without_by_products(read_entries(f"{config['state']}/entries.jsonl"))
         self._lay()
 
     def restore(self) -> None:
