@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from aiohttp import web
-from orchestrator.sandbox.bubblewrap.backend import BubblewrapBackend
 
 from grader_service.checks.case import Tools
 from grader_service.evidence import NothingToGradeError
@@ -23,6 +22,7 @@ from orchestrator.errors import InfrastructureError
 from orchestrator.records import keys
 from orchestrator.records.ids import TrialId
 from orchestrator.records.verdict import Verdict
+from orchestrator.sandbox.bubblewrap.backend import BubblewrapBackend
 from orchestrator.storage.bundles import BundleCache
 from orchestrator.storage.open import open_store
 
