@@ -47,6 +47,10 @@ def check(launch: Launch, body: dict[str, Any]) -> Route:
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) for m in messages):
         raise Refusal(400, "invalid_request", "`messages` must be a list of objects with at least one")
+    most = launch.config.limits.messages
+    if len(messages) > most:
+        msg = f"`messages` has {len(messages)} entries, at most {most} are taken; shorten the conversation"
+        raise Refusal(413, "request_too_large", msg, finding=True)
     name = body.get("model")
     route = launch.routes.get(name) if isinstance(name, str) else None
     if route is None:
@@ -90,8 +94,9 @@ async def _call(launch: Launch, route: Route, body: dict[str, Any]) -> dict[str,
     usage: Usage | None = None
     calls = 0
     try:
-        number = launch.transcript.request(route.model, body)
-        answer = await _complete(launch, route, body, number)
+        async with launch.turns:
+            number = launch.transcript.request(route.model, body)
+            answer = await _complete(launch, route, body, number)
         usage, calls = _used(launch, route, body, answer), len(tool_calls(answer))
         return answer
     except asyncio.CancelledError:

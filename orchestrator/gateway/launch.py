@@ -66,6 +66,8 @@ class Launch:
         """Set when the sandbox should be ended."""
         self.listener: LaunchListener | None = None
         self.calls: set[asyncio.Task[Any]] = set()
+        self.turns = asyncio.Semaphore(config.limits.calls)
+        """Places for calls at the provider, so that one launch cannot fill a queue that all share and call that waiting."""
         self.sealing = False
         self.seal_lock = asyncio.Lock()
         self.seal: Seal | None = None

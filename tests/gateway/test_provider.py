@@ -265,3 +265,29 @@ def test_a_provider_that_nobody_configured_is_named(world):
                 await here.launch(models={"main": "openai/gpt-x"}, scripts=None)
 
     asyncio.run(live())
+
+
+def test_waiting_for_calls_of_ones_own_is_no_waiting_for_the_provider(world):
+    busy = 0
+    most = 0
+
+    async def count(_request):
+        nonlocal busy, most
+        busy += 1
+        most = max(most, busy)
+        await asyncio.sleep(0.05)
+        busy -= 1
+        return ANSWER
+
+    async def live():
+        async with (
+            provider(count) as (url, _),
+            world(providers={"openai": {"base_url": url, "concurrency": 3}}, limits={"calls": 2}).running() as here,
+        ):
+            inside = await here.launch(models={"main": "openai/gpt-x"}, scripts=None)
+            await asyncio.gather(*(inside.chat() for _ in range(8)))
+            return await here.client.seal(inside.launch)
+
+    seal = asyncio.run(live())
+    assert (most, seal.steps) == (2, 8)
+    assert seal.waiting_s < 0.05
