@@ -99,6 +99,10 @@ async def _call(launch: Launch, route: Route, body: dict[str, Any]) -> dict[str,
             answer = await _complete(launch, route, body, number)
         usage, calls = _used(launch, route, body, answer), len(tool_calls(answer))
         return answer
+    except ProviderError as error:
+        if error.charged_characters:
+            usage = _guess(launch, route, body, error.charged_characters)
+        raise _failure(launch, error) from None
     except asyncio.CancelledError:
         # Only a seal cancels. The provider may have worked and charged: the cost is not known.
         launch.meter.usage = launch.meter.usage.plus(Usage())
@@ -118,10 +122,7 @@ async def _complete(launch: Launch, route: Route, body: dict[str, Any], number: 
         launch.trajectory.append("model_error", "gateway", {**data, "message": error.message})
 
     began = time.monotonic()
-    try:
-        answer = await complete(route, body, launch.clock, failed)
-    except ProviderError as error:
-        raise _failure(launch, error) from None
+    answer = await complete(route, body, launch.clock, failed)
     launch.request_failure = None
     launch.transcript.response(number, answer, _names(body), time.monotonic() - began)
     if isinstance(answer.get("model"), str):
@@ -141,8 +142,12 @@ def _used(launch: Launch, route: Route, body: dict[str, Any], answer: dict[str, 
     found = usage_of(answer.get("usage"), launch.body.prices.get(route.model))
     if found is not None:
         return found
+    return _guess(launch, route, body, len(orjson.dumps(answer["choices"])))
+
+
+def _guess(launch: Launch, route: Route, body: dict[str, Any], answered: int) -> Usage:
     launch.findings.add("usage_missing", f"{route.model} reported no usable token counts; they are estimated")
-    return estimate(len(orjson.dumps(body["messages"])), len(orjson.dumps(answer["choices"])))
+    return estimate(len(orjson.dumps(body["messages"])), answered)
 
 
 def _budget(launch: Launch, spent: BudgetSpentError) -> Refusal:
