@@ -42,6 +42,7 @@ def test_it_is_started_again_when_it_is_killed(tmp_path: Path) -> None:
 
 def test_a_service_that_does_not_start_tells_why(tmp_path: Path) -> None:
     async def run() -> None:
+        (tmp_path / "log").write_text("an earlier run ended well\n")
         async with Child("service", ["-c", "raise SystemExit('no disk left')"], {"key": "s3cret"}, tmp_path / "log"):
             pass
 
