@@ -27,6 +27,7 @@ from orchestrator.records.outcome import Exit
 from orchestrator.records.state import Finding, FrozenState
 from orchestrator.sandbox.bubblewrap import host, seccomp
 from orchestrator.sandbox.bubblewrap.stage import OUTPUT_BYTES
+from orchestrator.sandbox.bubblewrap.start import kept_name
 from orchestrator.spec.task import Environment
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -115,11 +116,13 @@ class BubblewrapBackend:
             shown, named = host.python_parts(python)
             masks = host.packages_of(python)
             binds, links, path = binds + shown, links + named, f"{host.BIN}:{path}"
-        env = {"PATH": path, "HOME": host.HOME, "LANG": "C.UTF-8", "TMPDIR": "/tmp", **spec.env}  # noqa: S108 - the sandbox's own
+        env = {"PATH": path, "HOME": host.HOME, "LANG": "C.UTF-8", "TMPDIR": "/tmp"}  # noqa: S108 - the sandbox's own
+        env |= {kept_name(number): value for number, value in enumerate(spec.env.values())}
         limits = spec.limits
         return {
             "name": spec.name,
             "command": list(spec.command),
+            "env": list(spec.env),
             "flags": [*host.FLAGS, *(word for name, value in env.items() for word in ("--setenv", name, value))],
             "stdin": base64.b64encode(spec.stdin).decode(),
             "workdir": os.path.normpath(spec.workdir),
@@ -339,6 +342,9 @@ def _check(spec: SandboxSpec) -> None:
     words = [*spec.command, *spec.env.values(), spec.workdir, *(item.target for item in spec.inputs)]
     if any("\0" in word for word in words):
         msg = f"sandbox {spec.name}: a zero byte in command, environment or paths"
+        raise SandboxError(msg, cause="sandbox_spec")
+    if "=" in spec.command[0]:
+        msg = f"sandbox {spec.name}: a program's name cannot have '=': {spec.command[0]!r}"
         raise SandboxError(msg, cause="sandbox_spec")
     problem = host.workdir_problem(spec.workdir)
     if problem:
