@@ -185,6 +185,23 @@ def test_a_query_that_the_author_got_wrong_is_not_the_agents_fault(world: Grader
     assert "syntax error" in verdict.error.message
 
 
+def test_a_database_cannot_blame_the_author(world: GraderWorld, tmp_path: Path) -> None:
+    broken = (
+        "create table p (id)",
+        "pragma writable_schema = on",
+        "update sqlite_master set sql = 'create table p (id syntax error'",
+    )
+    named = ("create table t (x)", 'create view p as select "syntax error"(x) as id from t')
+    after = {
+        f"{n}/{file}": data
+        for n, made in enumerate((broken, named))
+        for file, data in database(tmp_path, *made).items()
+    }
+    world.task({}, [sql("a", "0/d.db", "select id from p", [[1]]), sql("b", "1/d.db", "select id from p", [[1]])])
+    world.left(after)
+    assert [result.passed for result in results(world).values()] == [False, False]
+
+
 def test_blast_radius(world: GraderWorld) -> None:
     before: Files = {"src/a.py": "1", "src/b.py": "1", "tests/t.py": "1"}
     checks = [
