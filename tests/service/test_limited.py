@@ -202,6 +202,33 @@ def test_a_database_cannot_blame_the_author(world: GraderWorld, tmp_path: Path) 
     assert [result.passed for result in results(world).values()] == [False, False]
 
 
+CORE: Files = {"p/__init__.py": "from ._core import f\n", "p/_core.py": "def f(x): return x\n"}
+MODULE: Files = {"p.py": "def f(x): return x\n"}
+LAYOUTS: dict[str, tuple[str, Files, Files, bool]] = {
+    "offered_name_removed": ("p", CORE, {**CORE, "p/__init__.py": ""}, False),
+    "offered_name_called_otherwise": ("p", CORE, {**CORE, "p/_core.py": "def f(x, y): return x\n"}, False),
+    "offered_name_moved": (
+        "p",
+        CORE,
+        {"p/__init__.py": "from p.new import f\n", "p/new.py": "def f(x, y=0): return x\n"},
+        True,
+    ),
+    "module_grew_into_a_package": ("p.py", MODULE, CORE, True),
+    "module_grew_and_lost_a_name": ("p.py", {"p.py": "def f(x): return x\ndef g(): pass\n"}, CORE, False),
+    "package_before_an_untouched_module": ("p.py", MODULE, {**MODULE, "p/__init__.py": ""}, False),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_public_names_wherever_they_stand(world: GraderWorld, name: str) -> None:
+    package, before, after, passes = LAYOUTS[name]
+    world.task(
+        before, [files("x", "gone", exists=False)], invariants=[{"type": "public_api_unchanged", "package": package}]
+    )
+    world.left(after)
+    assert results(world)["public_api_unchanged"].passed is passes
+
+
 def test_blast_radius(world: GraderWorld) -> None:
     before: Files = {"src/a.py": "1", "src/b.py": "1", "tests/t.py": "1"}
     checks = [
