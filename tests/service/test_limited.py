@@ -92,6 +92,7 @@ HOSTILE: dict[str, tuple[str | bytes, dict[str, Any]]] = {
     "nan": ('{"a": NaN}', value("", "f.json", "a", 1)),
     "duplicate_key": ('{"a": 2, "a": 1}', value("", "f.json", "a", 1)),
     "surrogate": ('{"a": "\\ud800"}', value("", "f.json", "a", 1)),
+    "keys_that_become_equal": ('a: {1: x, "1": 1}', value("", "f.yaml", "a.1", 1)),
     "surrogate_inside": ('{"a": [{"\\ud800": "\\udfff"}]}', value("", "f.json", "a", 1)),
     "nested_value": ('{"a": ' + "[" * 250 + "]" * 250 + "}", value("", "f.json", "a", 1)),
     "yaml_bomb": (BOMB, value("", "f.yaml", "i", 1)),
