@@ -10,7 +10,6 @@ import asyncio
 import json
 import logging
 import socket
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from pathlib import Path
 from grader_service.checks.case import Case, Ending, Frozen, PermanentError, Tools
 from grader_service.checks.junit import judge, read_report
 from grader_service.checks.limited import prove_state, without_state
-from grader_service.programs import LIB, PACKAGES, RUNNER, RUNNER_PACKAGES, packages_of
+from grader_service.programs import LIB, PACKAGES, RUNNER, runner_packages
 from orchestrator.interfaces import Input, SandboxBackend, SandboxLimits, SandboxSpec
 from orchestrator.records.verdict import CheckResult, GradingError
 from orchestrator.spec.checks import CommandCheck
@@ -123,7 +122,6 @@ def _with_channel(spec: SandboxSpec, channel: socket.socket) -> SandboxSpec:
 
 
 def _runner(check: CommandCheck, case: Case, tools: Tools) -> SandboxSpec:
-    packages = packages_of(RUNNER_PACKAGES, sys.path)
     hidden = case.graders / "hidden"
     inputs = [Input(source=tools.programs.runner, target=RUNNER)]
     if hidden.is_dir():
@@ -148,7 +146,7 @@ def _runner(check: CommandCheck, case: Case, tools: Tools) -> SandboxSpec:
         },
         inputs=tuple(inputs),
         requires=("python3",),
-        packages=packages,
+        packages=runner_packages(),
     )
 
 

@@ -117,6 +117,14 @@ def test_what_hidden_tests_can_ask(world: GraderWorld) -> None:
     assert verdict.result == "passed", lines(verdict)
 
 
+def test_pytest_may_speak_at_length(world: GraderWorld) -> None:
+    hidden: Files = {"test_it.py": "def test(): pass\n"}
+    world.task(BEFORE, [check(run="pytest -v hidden")], hidden=hidden)
+    world.left(BEFORE)
+    verdict = world.grade()
+    assert verdict.result == "passed", lines(verdict)
+
+
 def test_only_the_expected_tests_count_and_each_must_pass(world: GraderWorld) -> None:
     ids = ("other/test_more.py::test_skipped", "other/test_more.py::test_xfail", "other/test_more.py::test_missing")
     spec = check(run="pytest -q hidden/other hidden/tests/test_subject.py::test_paths", expect="hidden/ids.txt")
