@@ -64,7 +64,8 @@ class Service:
         try:
             body = await request.json()
             run, trial = str(body["run"]), TrialId.parse(str(body["trial"]))
-        except (ValueError, KeyError, TypeError) as error:
+            keys.manifest(run)  # a name that no key can have is the asker's mistake
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             return _problem(400, "bad_request", f'send {{"run": …, "trial": "TASK@AGENT:N"}} ({error})')
         try:
             verdict = await asyncio.shield(self._task(run, trial))

@@ -45,7 +45,7 @@ def _place(world: Workspace) -> str:
 
 
 def _publish_names(module: Any, package: str) -> None:
-    """Count the names that an ``__init__.py`` takes from its own package as public: that is where packages offer them, ``__all__`` or not."""
+    """Count what an ``__init__.py`` takes from its own package as public: there packages offer their names, often without ``__all__``."""
     for member in module.members.values():
         if member.is_alias:
             if module.is_init_module and not module.exports and not member.name.startswith("_"):
