@@ -110,11 +110,11 @@ class BubblewrapBackend:
         _check(spec)
         path = host.SYSTEM_PATH
         binds, links = host.binds(), host.links()
-        masks: list[str] = []
+        masks = host.private_folders(host.interpreter(self._prefix))
         if "python3" in spec.requires or "python" in spec.requires:
             python = host.interpreter(self._prefix)
             shown, named = host.python_parts(python)
-            masks = host.packages_of(python)
+            masks += host.packages_of(python)
             binds, links, path = binds + shown, links + named, f"{host.BIN}:{path}"
         env = {"PATH": path, "HOME": host.HOME, "LANG": "C.UTF-8", "TMPDIR": "/tmp"}  # noqa: S108 - the sandbox's own
         env |= {kept_name(number): value for number, value in enumerate(spec.env.values())}
