@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # ``signal`` builds enumerations that nobody needs here
 import _socket
+import _thread
 import fcntl
 import os
 import resource
@@ -289,15 +290,29 @@ def _parent(pid: int) -> int:
 
 def _listener(pid: int, port: int) -> _socket.socket:
     """Return a socket that listens on the sandbox's own loopback."""
-    own = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    made: list[_socket.socket | OSError] = []
+    entered = _thread.allocate_lock()
+
+    def enter() -> None:
+        try:
+            linux.setns(theirs, linux.CLONE_NEWNET)
+            made.append(_socket.socket(_socket.AF_INET, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC))
+        except OSError as error:
+            made.append(error)
+        finally:
+            entered.release()
+
     theirs = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        linux.setns(theirs, linux.CLONE_NEWNET)
-        listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
-        linux.setns(own, linux.CLONE_NEWNET)
+        # A thread enters alone and ends there: the way back is closed to an ordinary user, who owns no network but the sandbox's.
+        entered.acquire()
+        _thread.start_new_thread(enter, ())
+        entered.acquire()
     finally:
-        os.close(own)
         os.close(theirs)
+    listener = made[0]
+    if isinstance(listener, OSError):
+        raise listener
     # A socket belongs to the namespace that it was made in.
     listener.bind(("127.0.0.1", port))
     listener.listen(128)
