@@ -80,3 +80,5 @@ def _print_error(error: OrchestrateError) -> None:
         print(f"{len(error.problems)} problems; nothing was started", file=sys.stderr)
     if isinstance(error, InfrastructureError):
         print(f"(infrastructure: {error.cause})", file=sys.stderr)
+    for note in getattr(error, "__notes__", ()):
+        print(note, file=sys.stderr)

@@ -143,13 +143,18 @@ async def _drive(
     """Start the services, drive the run, print its report. Returns the exit code."""
     from orchestrator.cli.progress import Progress
     from orchestrator.driver.local import open_local
+    from orchestrator.errors import InfrastructureError
     from orchestrator.plan.trials import all_trials
 
     async with open_local(settings, place) as local:
         manifest = await make(local.services.grader_version)
         stop.hint = f"Go on with: orchestrate resume {manifest.run}"
         with Progress(len(all_trials(manifest))) as progress:
-            execution = await local.run(manifest, progress, stop.use)
+            try:
+                execution = await local.run(manifest, progress, stop.use)
+            except InfrastructureError as error:
+                error.add_note(stop.hint)
+                raise
     await _print_report(place.store, manifest.run, as_json=as_json)
     return _ending(manifest, execution, interrupted=stop.asked)
 
@@ -165,6 +170,11 @@ def _ending(manifest: RunManifest, execution: Execution, *, interrupted: bool) -
         return 5
     if execution.left:
         print(f"{execution.left} trials could not be graded; {again}", file=sys.stderr)
+        return 5
+    if execution.lost:
+        print(
+            f"{execution.lost} trials were lost for our reasons, {manifest.max_launches} launches each", file=sys.stderr
+        )
         return 5
     return 0
 

@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from orchestrator.errors import InfrastructureError
 
@@ -60,7 +60,7 @@ class Child:
             raise self._failed
 
     async def _start(self) -> None:
-        with self._log.open("ab") as log:
+        with self._open_log() as log:
             before = log.tell()
             self._process = await asyncio.create_subprocess_exec(
                 *self._command,
@@ -84,6 +84,13 @@ class Child:
             )
             raise InfrastructureError(msg, cause=f"{self._name}_not_started") from error
         self._ready.set()
+
+    def _open_log(self) -> BinaryIO:
+        try:
+            return self._log.open("ab")
+        except OSError as error:
+            msg = f"the log {self._log} of the {self._name} cannot be written: {error.strerror}; set ORCHESTRATE_LOGS to another place"
+            raise InfrastructureError(msg, cause="logs") from error
 
     async def _restart_when_dead(self) -> None:
         for _ in range(_RESTARTS):

@@ -103,7 +103,11 @@ async def local_services(settings: Settings, folder: Path, *, concurrency: int) 
     """Start gateway and grader and end them afterwards. Raises InfrastructureError with the end of a log when one does not start."""
     gateway_token, grader_token = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
     logs = settings.logs
-    logs.mkdir(parents=True, exist_ok=True)
+    try:
+        logs.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f"no folder for logs at {logs}: {error.strerror}; free space or set ORCHESTRATE_LOGS to another place"
+        raise InfrastructureError(msg, cause="logs") from error
     gateway = Child(
         "gateway",
         ("-m", "orchestrator", "serve", "gateway"),

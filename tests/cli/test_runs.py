@@ -210,3 +210,12 @@ def test_a_dry_run_starts_nothing(orchestrate, tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "12 tasks x 1 agents (nop) = 60 trials" in done.stderr
     assert not (tmp_path / ".orchestrate/store/runs").exists()
+
+
+@pytest.mark.timeout(60)
+def test_trials_lost_for_our_reasons_show_in_the_exit_code(orchestrate, tmp_path: Path) -> None:
+    (tmp_path / "orchestrate.toml").write_text('cache = "/dev/null/cache"\n')
+    done = orchestrate("submit", STARTER, "--agent", "nop", "--samples", "1", "--tasks", "board-figure", "--json")
+    assert done.returncode == 5
+    assert "1 trials were lost for our reasons, 3 launches each" in done.stderr
+    assert json.loads(done.stdout)["agents"][0]["counts"]["infra"] == 1
