@@ -66,11 +66,14 @@ async def _launch(run: str, planned: PlannedTrial, launch: int, crew: Crew, stop
         registration = await crew.gateway.register(request(run, planned, launch, crew))
         outcome = await _act(run, planned, launch, crew, registration, stop)
     except InfrastructureError as error:
-        crew.observer.launch_failed(planned.id, launch, error.cause, str(error))
         if registration is not None:
             with contextlib.suppress(InfrastructureError):  # a gateway that is gone has revoked every token with it
                 await crew.gateway.seal(registration.launch)
         outcome = _lost(run, planned, launch, crew, started, error)
+    if outcome.outcome_class == "infra":  # raised here, or seen at the gateway: the observer must know of both
+        crew.observer.launch_failed(
+            planned.id, launch, outcome.cause or outcome.termination_reason, outcome.error or ""
+        )
     return await commit_outcome(crew.store, outcome)
 
 
