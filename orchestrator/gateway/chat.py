@@ -25,7 +25,20 @@ _UNSUPPORTED = {
     "function_call": "send `tool_choice` instead",
     "web_search_options": "it runs a tool at the provider",
     "audio": "only text is passed on",
+    "plugins": "they run at the provider",
+    "search_parameters": "it runs a tool at the provider",
+    "enable_search": "it runs a tool at the provider",
+    "mcp_servers": "they are called by the provider",
+    "models": "name one model in `model`",
+    "fallbacks": "name one model in `model`",
+    "previous_response_id": "state at the provider is not allowed",
+    "conversation": "state at the provider is not allowed",
+    "api_base": "the gateway knows the provider's address",
+    "base_url": "the gateway knows the provider's address",
+    "api_key": "the gateway holds the provider's key",
+    "mock_response": "answers come from the model",
 }
+"""Fields of other vendors and proxies that lead around the agent's models, the tools it may use or the provider are refused too."""
 
 
 async def chat(launch: Launch, body: dict[str, Any]) -> web.Response:
