@@ -14,7 +14,8 @@ from orchestrator.interfaces import ObjectStore
 from orchestrator.records import keys
 from orchestrator.records.state import FrozenState
 
-_IDLE_SECONDS = 60.0
+_IDLE_SECONDS = 900.0
+"""A freezer is silent while it reads: an agent's sparse files can be twice a disk of many gigabytes. One that died hangs up."""
 _PIECE = 1 << 18
 
 
