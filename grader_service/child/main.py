@@ -72,7 +72,8 @@ def evaluate(spec: dict[str, Any], world: Workspace) -> Result:
     except Broken as problem:
         return Result(None, problem=str(problem))
     except (MemoryError, RecursionError) as error:
-        return Result(False, None, f"cannot be read within limits ({type(error).__name__})")
+        reason = f"cannot be read within limits ({type(error).__name__})"
+        return Result(False, None, reason, (reason,))
 
 
 def _isolated(spec: dict[str, Any], world: Workspace, job: dict[str, Any]) -> dict[str, Any]:

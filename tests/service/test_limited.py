@@ -260,6 +260,7 @@ APIS: dict[str, tuple[Files, bool]] = {
     "more": ({"src/p/__init__.py": API.replace("b=1", "b=None, *, c=2") + "def new(): ...\n"}, True),
     "removed": ({"src/p/__init__.py": API.replace("def keep", "def kept")}, False),
     "required": ({"src/p/__init__.py": API.replace("b=1", "b")}, False),
+    "too_deep": ({"src/p/__init__.py": API + "x = " + "-" * 50_000 + "1\n"}, False),
     "method": ({"src/p/__init__.py": API.replace("self, x", "self")}, False),
     "syntax": ({"src/p/__init__.py": API + "def (\n"}, False),
     "gone": ({"src/q.txt": ""}, False),
