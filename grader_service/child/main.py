@@ -72,8 +72,8 @@ def evaluate(spec: dict[str, Any], world: Workspace) -> Result:
     except Broken as problem:
         return Result(None, problem=str(problem))
     except (MemoryError, RecursionError) as error:
-        reason = f"cannot be read within limits ({type(error).__name__})"
-        return Result(False, None, reason, (reason,))
+        words = f"cannot be read within limits ({type(error).__name__})"
+        return Result(False, None, words, (words,))
 
 
 def _isolated(spec: dict[str, Any], world: Workspace, job: dict[str, Any]) -> dict[str, Any]:
