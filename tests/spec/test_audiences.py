@@ -157,9 +157,11 @@ def test_the_whole_workspace_is_there_byte_for_byte(suite: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     (suite / "one/workspace/link").symlink_to("sub/deep")
+    (suite / "one/workspace/sub/deep/up").symlink_to("..")
     sandbox = load_task(suite / "one").bundles.sandbox
     assert {name: sandbox.read(f"workspace/{name}") for name in odd} == odd
     assert Item("workspace/link", "symlink", 0o777, b"sub/deep") in sandbox.items
+    assert Item("workspace/sub/deep/up", "symlink", 0o777, b"..") in sandbox.items
     assert {item.path.split("/")[0] for item in sandbox.items} == {"workspace", "memory", "task"}
 
 
