@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import traceback
 from typing import Annotated
 
 import typer
@@ -50,7 +49,10 @@ def version() -> None:
 
 
 def main() -> None:
-    """Run the command line and exit with the code that DESIGN's table gives: 0, 1, 2, 3, 4, 5 or 130."""
+    """Run the command line and exit.
+
+    0: done. 1: regression or failed validation. 2: usage or spec error. 4: cannot judge. 5: infrastructure. 130: interrupted.
+    """
     guard_streams()
     sys.exit(run_command(sys.argv[1:]))
 
@@ -68,6 +70,8 @@ def run_command(arguments: list[str]) -> int:
         _print_error(error)
         return error.exit_code
     except Exception:  # noqa: BLE001 - exit code 1 would read as "the agent regressed"; a bug of ours must not
+        import traceback
+
         traceback.print_exc()
         print("this is a bug of orchestrate, not a result; what was committed is kept", file=sys.stderr)
         return InfrastructureError.exit_code

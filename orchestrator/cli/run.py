@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +14,7 @@ from orchestrator.cli.options import (
     JsonOption,
     RunArgument,
     StoreOption,
+    run_async,
     settings_from,
 )
 
@@ -77,7 +77,7 @@ def submit(  # noqa: PLR0913, PLR0917 - one parameter for each option
     order = read_order(target, order)
     settings = settings_from(store=store, backend=order.backend, concurrency=order.concurrency)
     raise typer.Exit(
-        asyncio.run(_stoppable(lambda stop: _submit(order, settings, stop, dry_run=dry_run, as_json=as_json)))
+        run_async(_stoppable(lambda stop: _submit(order, settings, stop, dry_run=dry_run, as_json=as_json)))
     )
 
 
@@ -89,7 +89,7 @@ def resume(
 ) -> None:
     """Go on with a run: what is committed stays, what is missing is run, what is not graded is graded."""
     settings = settings_from(store=store, concurrency=concurrency)
-    raise typer.Exit(asyncio.run(_stoppable(lambda stop: _resume(run, settings, stop, as_json=as_json))))
+    raise typer.Exit(run_async(_stoppable(lambda stop: _resume(run, settings, stop, as_json=as_json))))
 
 
 async def _stoppable(work: Callable[[Stop], Coroutine[Any, Any, int]]) -> int:
@@ -120,9 +120,9 @@ async def _submit(order: Order, settings: Settings, stop: Stop, *, dry_run: bool
 
 async def _resume(text: str, settings: Settings, stop: Stop, *, as_json: bool) -> int:
     from orchestrator import wiring
+    from orchestrator.driver.committed import load_manifest
     from orchestrator.driver.local import open_place
     from orchestrator.driver.prepare import check_resume
-    from orchestrator.driver.progress import load_manifest
     from orchestrator.report.select import resolve_run
 
     store = wiring.object_store(settings.store)

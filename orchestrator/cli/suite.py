@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.cli.options import BackendOption, ConcurrencyOption, JsonOption, StoreOption, settings_from
+from orchestrator.cli.options import BackendOption, ConcurrencyOption, JsonOption, StoreOption, run_async, settings_from
 
 if TYPE_CHECKING:
     from orchestrator.driver.validate import TaskProof
@@ -35,7 +34,7 @@ def validate(
 ) -> None:
     """Prove that tasks measure something: the reference solution passes, doing nothing fails, each wrong solution fails as it says."""
     settings = settings_from(backend=backend, concurrency=concurrency)
-    raise typer.Exit(asyncio.run(_validate(suite, tuple(tasks or ()), settings, as_json=as_json)))
+    raise typer.Exit(run_async(_validate(suite, tuple(tasks or ()), settings, as_json=as_json)))
 
 
 def try_task(
@@ -50,7 +49,7 @@ def try_task(
 ) -> None:
     """Run one trial of one task and show it: ending, each check, what changed, last output. Exit code 1 when it does not pass."""
     settings = settings_from(store=store, backend=backend, concurrency=1)
-    raise typer.Exit(asyncio.run(_try(task.resolve(), agent, model, settings, as_json=as_json)))
+    raise typer.Exit(run_async(_try(task.resolve(), agent, model, settings, as_json=as_json)))
 
 
 def schema(

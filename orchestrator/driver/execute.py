@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from orchestrator.driver.breaker import Breaker
 from orchestrator.driver.inline import InlinePool
-from orchestrator.driver.progress import load_committed
+from orchestrator.driver.committed import load_committed
 from orchestrator.errors import InfrastructureError
 from orchestrator.interfaces import ObjectStore
 from orchestrator.plan.trials import remaining
