@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.driver.breaker import Breaker
-from orchestrator.driver.inline import InlinePool
 from orchestrator.driver.committed import load_committed
+from orchestrator.driver.inline import InlinePool
 from orchestrator.errors import InfrastructureError
 from orchestrator.interfaces import ObjectStore
 from orchestrator.plan.trials import remaining

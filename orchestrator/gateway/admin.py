@@ -49,7 +49,7 @@ class AdminSide:
                 web.get("/admin/launches/{launch}/stop", self._stop),
                 web.post("/admin/launches/{launch}/seal", self._seal),
                 web.get("/launch/stop", self._freezer_stop),
-                web.put("/launch/state/{part:entries|changes}", self._state),
+                web.put("/launch/state/{part:output|entries|changes}", self._state),
             ]
         )
         return app

@@ -20,7 +20,7 @@ _PIECE = 1 << 18
 
 
 async def put_state(launch: Launch, part: Part, request: web.BaseRequest, store: ObjectStore) -> web.Response:
-    """``PUT /launch/state/entries|changes``. A second PUT gets 409 with what was committed. Raises Refusal, StoreError."""
+    """``PUT /launch/state/output|entries|changes``. A second PUT gets 409 with what was committed. Raises Refusal, StoreError."""
     if launch.seal is None:
         msg = "the state is taken after the seal: first the agent must be gone"
         raise Refusal(409, "not_sealed", msg, close=True)

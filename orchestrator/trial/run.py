@@ -9,12 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-import uuid
 from dataclasses import dataclass
 
 from orchestrator.errors import GraderError, InfrastructureError
 from orchestrator.interfaces import Ending, Frozen, PlannedTrial, Registration, Sandbox, TrialEnd
-from orchestrator.records import keys
 from orchestrator.records.outcome import Outcome, Seal, Times
 from orchestrator.records.state import Finding
 from orchestrator.records.termination import outcome_class
@@ -130,9 +128,6 @@ async def _outcome(run: str, planned: PlannedTrial, launch: int, crew: Crew, see
     if final is None and seen.frozen.final is not None:
         final, findings = await read_final(seen.frozen.final)
     decision = decide(seen.ending, seen.seal, final, cancelled=seen.cancelled)
-    output = None
-    if seen.frozen.output:
-        output = await crew.store.put_blob(keys.blob(run, uuid.uuid4().hex), seen.frozen.output)
     wall = max(0.0, seen.ending.ended - seen.ending.started)
     waiting = min(seen.seal.waiting_s, wall)
     return Outcome(
@@ -145,7 +140,7 @@ async def _outcome(run: str, planned: PlannedTrial, launch: int, crew: Crew, see
         final=final,
         exit=seen.ending.exit,
         state=seen.frozen.state,
-        output=output,
+        output=seen.frozen.output_blob,
         trajectory=seen.seal.trajectory,
         usage=seen.seal.usage,
         steps=seen.seal.steps,

@@ -202,6 +202,7 @@ class BubblewrapSandbox:
         return Frozen(
             state=state,
             output=base64.b64decode(event["output"]),
+            output_blob=BlobRef(**event["output_blob"]) if "output_blob" in event else None,
             final=None if event["final"] is None else base64.b64decode(event["final"]),
             findings=tuple(Finding(type=kind, detail=detail, source="freezer") for kind, detail in event["findings"]),
         )
