@@ -133,7 +133,7 @@ def test_what_checks_say_never_enters_the_sandbox(word: str) -> None:
             "user": {"mode": "scripted", "replies": "user.yaml"},
             "expect": "decline",
             "checks": checks,
-            "invariants": [{"type": "paths_unchanged", "paths": [marker]}],
+            "invariants": [{"type": "public_api_unchanged", "package": marker}],
             "origin": {"incident": marker},
         }
         (folder / "task.yaml").write_text(json.dumps(task))
