@@ -134,6 +134,7 @@ async def hostile_run(root, *, entries=None, tar=None, events=None):
             evidence=(f"test_add failed\n{ESCAPE}", MARKUP),
         ),
         CheckResult(id="blast_radius", type="diff", passed=True, expected=[], actual=[]),
+        CheckResult(id="end", type="final", passed=False, actual="too long; no word", evidence=("too long", "no word")),
     )
     finding = Finding(type="setuid", detail=f"workspace/app.py {ESCAPE}")
     await save(
