@@ -50,6 +50,7 @@ def try_task(
 ) -> None:
     """Run one trial of one task and show it: ending, each check, what changed, last output. Exit code 1 when it does not pass."""
     settings = settings_from(store=store, backend=backend, concurrency=1)
+    _check_is_task(task)
     raise typer.Exit(run_async(_try(task.resolve(), agent, model, settings, as_json=as_json)))
 
 
@@ -105,6 +106,21 @@ def _print_proofs(folder: Path, proofs: list[TaskProof]) -> None:
                 print(f"    {clean(line)}")
             agent = "" if fault.agent == "oracle" else f" --agent {fault.agent}"
             print(f"    see more: {program()} try {shlex.quote(str(folder / proof.task))}{agent}")
+
+
+def _check_is_task(folder: Path) -> None:
+    """Raise SpecError for a suite, and for a folder that is none of a task."""
+    from orchestrator.errors import SpecError
+
+    if (folder / "task.yaml").exists():
+        return
+    inside = sorted(each.parent for each in folder.glob("*/task.yaml"))
+    if inside:
+        msg = f"{folder} is a suite; name a task in it, for example {inside[0]}"
+        raise SpecError(msg)
+    what = "there is no task.yaml in it" if folder.is_dir() else "there is no such folder"
+    msg = f"{folder} is no task: {what}"
+    raise SpecError(msg)
 
 
 async def _try(folder: Path, agent: str, model: str | None, settings: Settings, *, as_json: bool) -> int:
