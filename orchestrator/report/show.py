@@ -16,8 +16,9 @@ from orchestrator.records.outcome import Outcome
 from orchestrator.records.verdict import CheckResult
 from orchestrator.report.program import program
 from orchestrator.report.state import read_blob, read_state
+from orchestrator.report.summary import unpriced
 from orchestrator.report.table import say
-from orchestrator.report.terminal import STYLE, dollars, seconds
+from orchestrator.report.terminal import STYLE, dollars, price_hint, seconds
 from orchestrator.report.text import clean, clean_lines, plural
 from orchestrator.spec.checks import DiffCheck
 from orchestrator.spec.globs import matches_any
@@ -92,7 +93,8 @@ def _launch(launch: Outcome) -> dict[str, Any]:
 
 def _print(console: Console, row: TrialRow, found: dict[str, Any]) -> None:
     counted = "" if row.result == row.graded_as else f" (graded as {row.graded_as})"
-    say(console, f"{row.trial}   {row.result}{counted}", f"bold {STYLE.get(row.graded_as, 'yellow')}")
+    run = f"   run {clean(found['run'])}"
+    say(console, f"{row.trial}   {row.result}{counted}{run}", f"bold {STYLE.get(row.graded_as, 'yellow')}")
     _ending(console, row)
     _verdict(console, row)
     _others(console, row)
@@ -113,10 +115,11 @@ def _ending(console: Console, row: TrialRow) -> None:
     how = "" if code is None else f", signal {code.signal}" if code.signal is not None else f", exit code {code.code}"
     say(console, f"ended      {outcome.termination_reason}{how}; the task expects: {row.task.expect}")
     cost = outcome.usage.cost_nano_usd
+    missing = unpriced(row.agent.agent, [outcome])
     used = [
         f"worked {seconds(outcome.times.working_s)}, waited {seconds(outcome.times.waiting_s)}",
         f"{plural(outcome.steps, 'step')}, {plural(outcome.tool_calls, 'tool call')}, {plural(outcome.usage.total, 'token')}",
-        f"cost {'unknown' if cost is None else dollars(cost / 1e9)}",
+        f"cost {dollars(cost / 1e9)}" if cost is not None else price_hint(missing) if missing else "cost unknown",
     ]
     say(console, f"used       {'; '.join(used)}")
     if outcome.models:
