@@ -78,6 +78,8 @@ def test_mistakes_of_all_files_come_together(orchestrate, suite: Path, tmp_path:
             ["submit", STARTER, "--agent", "nop", "--backend", "bublewrap"],
             "--backend: must be one of auto, bubblewrap, container, kubernetes (did you mean 'bubblewrap'?)",
         ),
+        (["submit", STARTER, "--agent", "nop", "--model", "openai/one"], "--model: nop has no model"),
+        (["try", STARTER / "config-v2", "--model", "fake/one"], "agent react: provider 'fake' is not configured"),
         (["submit", STARTER, "--model", "fake/one"], "provider 'fake' is not configured; add [providers.fake] to"),
         (["submit", STARTER, "--model", "antropic/one"], "(did you mean 'anthropic'?)"),
         (["try", STARTER], f"{STARTER} is a suite; name a task in it, for example {STARTER}/auth-empty-password"),
@@ -96,6 +98,21 @@ def test_words_that_mean_nothing(orchestrate, words: list[str | Path], said: str
     assert done.returncode == 2, done.stderr
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_mistakes_of_a_submission_come_with_those_of_what_it_names(orchestrate, tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text("suite: nowhere\nagents: [nobody, oracle]\nsampels: 3\n")
+    done = orchestrate("submit", "run.yaml", "--dry-run")
+    assert done.returncode == 2
+    assert "run.yaml:3:1: sampels: unknown key (did you mean 'samples'?)" in done.stderr
+    assert "nowhere: there is no such suite folder" in done.stderr
+    assert "nobody: no such agent" in done.stderr
+    assert "3 problems; nothing was started" in done.stderr
+    (tmp_path / "run.yaml").write_text("suite: nowhere\nagents: [nobody]\npool: ray\n")
+    said = orchestrate("submit", "run.yaml", "--dry-run").stderr
+    assert "run.yaml: pool: is not honoured by this version" in said
+    assert "nowhere: there is no such suite folder" in said
+    assert "nobody: no such agent" in said
 
 
 def test_only_the_variable_of_the_provider_is_advised(orchestrate) -> None:
