@@ -40,7 +40,10 @@ def validate(
 
 def try_task(
     task: Annotated[Path, typer.Argument(metavar="TASK", help="Folder of a task in a suite.")],
-    agent: Annotated[str, typer.Option("--agent", metavar="NAME|FILE", help="Agent to try it with.")] = "oracle",
+    agent: Annotated[
+        str | None,
+        typer.Option("--agent", metavar="NAME|FILE", help="Agent to try it with; oracle without --model."),
+    ] = None,
     model: Annotated[
         str | None, typer.Option("--model", metavar="PROVIDER/NAME", help="Main model of the agent.")
     ] = None,
@@ -123,14 +126,15 @@ def _check_is_task(folder: Path) -> None:
     raise SpecError(msg)
 
 
-async def _try(folder: Path, agent: str, model: str | None, settings: Settings, *, as_json: bool) -> int:
+async def _try(folder: Path, agent: str | None, model: str | None, settings: Settings, *, as_json: bool) -> int:
     from orchestrator import wiring
     from orchestrator.cli.read import print_trial
     from orchestrator.cli.signals import Stop, stoppable
     from orchestrator.driver.order import Order
     from orchestrator.driver.single import run_single
 
-    order = Order(suite=folder.parent, agents=(agent,), model=model, samples=1, tasks=(folder.name,))
+    agents = (agent,) if agent else () if model else ("oracle",)
+    order = Order(suite=folder.parent, agents=agents, model=model, samples=1, tasks=(folder.name,))
     stop = Stop("Try it again.")
     run, trial = await stoppable(run_single(order, settings, stop.use), stop)
     passed = await print_trial(wiring.object_store(settings.store), settings, run, trial, as_json=as_json)

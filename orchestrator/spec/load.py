@@ -31,6 +31,7 @@ __all__ = [
     "load_suite",
     "load_task",
     "model_agent",
+    "named_in",
 ]
 
 _KINDS = {"checks": "check", "invariants": "invariant", "trace": "trace check", "measures": "measure"}
@@ -165,3 +166,13 @@ def load_submission(path: Path) -> Submission:
     if submission is None:
         raise SpecError(found)
     return submission
+
+
+def named_in(path: Path) -> tuple[str | None, tuple[str, ...]]:
+    """Return the suite and the agents that a submission file names, as far as a file with mistakes can be read."""
+    document = read_document(path, [])
+    if document is None:
+        return None, ()
+    suite, agents = document.get("suite"), document.get("agents")
+    listed = agents if isinstance(agents, list) else []
+    return suite if isinstance(suite, str) and suite else None, tuple(each for each in listed if isinstance(each, str))
