@@ -18,8 +18,8 @@ from orchestrator.report.program import program
 from orchestrator.report.state import read_blob, read_state
 from orchestrator.report.summary import unpriced
 from orchestrator.report.table import say
-from orchestrator.report.terminal import STYLE, dollars, price_hint, seconds
-from orchestrator.report.text import clean, clean_lines, plural
+from orchestrator.report.terminal import STYLE, dollars, seconds
+from orchestrator.report.text import clean, clean_lines, named, plural
 from orchestrator.spec.checks import DiffCheck
 from orchestrator.spec.globs import matches_any
 
@@ -115,11 +115,10 @@ def _ending(console: Console, row: TrialRow) -> None:
     how = "" if code is None else f", signal {code.signal}" if code.signal is not None else f", exit code {code.code}"
     say(console, f"ended      {outcome.termination_reason}{how}; the task expects: {row.task.expect}")
     cost = outcome.usage.cost_nano_usd
-    missing = unpriced(row.agent.agent, [outcome])
     used = [
         f"worked {seconds(outcome.times.working_s)}, waited {seconds(outcome.times.waiting_s)}",
         f"{plural(outcome.steps, 'step')}, {plural(outcome.tool_calls, 'tool call')}, {plural(outcome.usage.total, 'token')}",
-        f"cost {dollars(cost / 1e9)}" if cost is not None else price_hint(missing) if missing else "cost unknown",
+        f"cost {dollars(cost / 1e9)}" if cost is not None else f"cost unknown{_without_price(row)}",
     ]
     say(console, f"used       {'; '.join(used)}")
     if outcome.models:
@@ -133,6 +132,11 @@ def _ending(console: Console, row: TrialRow) -> None:
     _quote(console, clean_lines(final.message, PROSE_CHARS), MESSAGE_LINES)
     for name, value in final.escalation.items():
         say(console, f"           escalation {clean(name, 80)}: {clean(value)}")
+
+
+def _without_price(row: TrialRow) -> str:
+    models = unpriced(row.agent.agent, row.launches)
+    return f" (no price for {named(models)})" if models else ""
 
 
 def _quote(console: Console, lines: Sequence[str], most: int, indent: str = "           ") -> None:
