@@ -33,7 +33,10 @@ def validate(
     concurrency: ConcurrencyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Prove that tasks measure something: the reference solution passes, doing nothing fails, each wrong solution fails as it says."""
+    """Prove that the tasks of a suite measure something.
+
+    The reference solution passes, doing nothing fails, each wrong solution fails by the checks that it names.
+    """
     settings = settings_from(backend=backend, concurrency=concurrency)
     raise typer.Exit(run_async(_validate(suite, tuple(tasks or ()), settings, as_json=as_json)))
 
@@ -51,7 +54,10 @@ def try_task(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run one trial of one task and show it: ending, each check, what changed, last output. Exit code 1 when it does not pass."""
+    """Run one trial of one task and show it.
+
+    Ending, each check, what changed, last output. Exit code 1 when it does not pass.
+    """
     settings = settings_from(store=store, backend=backend, concurrency=1)
     _check_is_task(task)
     raise typer.Exit(run_async(_try(task.resolve(), agent, model, settings, as_json=as_json)))
@@ -62,7 +68,10 @@ def schema(
         str | None, typer.Argument(metavar="NAME", help="task, suite, agent, submission, script or settings.")
     ] = None,
 ) -> None:
-    """Print the JSON Schema of a file, for editors; all of them without a name."""
+    """Print the JSON Schema of a file, for editors.
+
+    All of them without a name.
+    """
     from orchestrator.errors import SpecError, nearest
     from orchestrator.spec.schema import schemas
 
