@@ -14,6 +14,8 @@ from orchestrator.errors import InfrastructureError
 
 _READY_SECONDS = 30
 _RESTARTS = 20
+_PAUSES = (0.0, 0.2, 1.0, 3.0)
+"""Seconds before each attempt to start a service again."""
 
 
 class Child:
@@ -97,15 +99,26 @@ class Child:
             assert self._process is not None  # noqa: S101 - started in __aenter__
             await self._process.wait()
             self._ready.clear()
-            try:
-                await self._start()
-            except InfrastructureError as error:
-                self._failed = error
+            self._failed = await self._start_again()
+            if self._failed is not None:
                 break
         else:
             msg = f"the {self._name} died {_RESTARTS} times (log: {self._log})"
             self._failed = InfrastructureError(msg, cause=f"{self._name}_died")
         self._ready.set()
+
+    async def _start_again(self) -> InfrastructureError | None:
+        """Start it once more, with some patience: what killed it may be killing still."""
+        failure: InfrastructureError | None = None
+        for pause in _PAUSES:
+            await asyncio.sleep(pause)
+            try:
+                await self._start()
+            except InfrastructureError as error:
+                failure = error
+            else:
+                return None
+        return failure
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

@@ -28,7 +28,7 @@ from orchestrator.trial.marker import commit_outcome
 async def run_trial(run: str, planned: PlannedTrial, crew: Crew, stop: asyncio.Event) -> TrialEnd:
     """Launch until there is an outcome that is not ours to repeat, then have it graded.
 
-    Raises StoreError when an outcome cannot be committed.
+    Raises StoreError when an outcome cannot be committed, and InfrastructureError when the services are gone for good.
     """
     first = planned.first_launch
     outcome = await _launch(run, planned, first, crew, stop)
@@ -55,12 +55,15 @@ async def grade(run: str, planned: PlannedTrial, outcome: Outcome, crew: Crew) -
 
 
 async def _launch(run: str, planned: PlannedTrial, launch: int, crew: Crew, stop: asyncio.Event) -> Outcome:
-    """Run one launch and commit its outcome. What fails on our side becomes an outcome of class ``infra``."""
+    """Run one launch and commit its outcome. What fails on our side becomes an outcome of class ``infra``.
+
+    Raises InfrastructureError when the services are gone for good: then nothing was launched, and no launch is used up.
+    """
     started = time.time()
     crew.observer.phase(planned.id, "starting")
+    await crew.ready()
     registration: Registration | None = None
     try:
-        await crew.ready()
         registration = await crew.gateway.register(request(run, planned, launch, crew))
         outcome = await _act(run, planned, launch, crew, registration, stop)
     except InfrastructureError as error:

@@ -49,6 +49,27 @@ def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         asyncio.run(run())
 
 
+def test_a_service_that_is_killed_while_it_starts_again_comes_back_all_the_same(tmp_path: Path) -> None:
+    code = f"""
+import os, pathlib
+starts = pathlib.Path({str(tmp_path / "starts")!r})
+starts.write_text(starts.read_text() + "x" if starts.exists() else "x")
+if len(starts.read_text()) in (2, 3):
+    os.kill(os.getpid(), 9)
+{SERVICE}
+"""
+
+    async def run() -> int:
+        async with Child("service", ["-c", code], {}, tmp_path / "log") as child:
+            os.kill(child.greeting["pid"], signal.SIGKILL)
+            while len((tmp_path / "starts").read_text()) < 4:
+                await asyncio.sleep(0.02)
+            await child.ready()
+            return child.greeting["pid"]
+
+    assert asyncio.run(run()) > 0
+
+
 def test_a_service_that_does_not_start_tells_why(tmp_path: Path) -> None:
     async def run() -> None:
         (tmp_path / "log").write_text("an earlier run ended well\n")
