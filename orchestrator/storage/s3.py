@@ -21,7 +21,7 @@ from orchestrator.errors import NotFoundError, StoreError
 from orchestrator.records.base import BlobRef
 from orchestrator.storage.names import check_prefix
 from orchestrator.storage.s3_connection import Connection, Timing, Tries
-from orchestrator.storage.s3_errors import PRECONDITION, RANGE, UPLOAD, Doing
+from orchestrator.storage.s3_errors import PRECONDITION, RANGE, UPLOAD, Doing, checked
 from orchestrator.storage.s3_place import S3Place
 from orchestrator.storage.s3_read import Download
 
@@ -81,7 +81,7 @@ class S3Store:
         target, attempt, tries = self._target(key), uuid.uuid4().hex, Tries()
 
         def put(client: Any) -> None:
-            client.put_object(**target, Body=data, IfNoneMatch="*", Metadata={_ATTEMPT: attempt})
+            checked(client.put_object(**target, Body=data, IfNoneMatch="*", Metadata={_ATTEMPT: attempt}), "ETag")
 
         try:
             await self._connection.call(Doing("write", "s3:PutObject", key), put, tries)
@@ -116,7 +116,7 @@ class S3Store:
         target = self._target(key)
 
         def peek(client: Any) -> None:
-            client.get_object(**target, Range="bytes=0-0")["Body"].read()
+            checked(client.get_object(**target, Range="bytes=0-0"), "ETag")["Body"].close()
 
         try:
             await self._connection.call(Doing("look at", "s3:GetObject", key), peek)
@@ -206,13 +206,15 @@ class S3Store:
     async def _begin(self, key: str, attempt: str) -> dict[str, str]:
         target = self._target(key)
         answer = await self._connection.call(
-            _writing(key), lambda client: client.create_multipart_upload(**target, Metadata={_ATTEMPT: attempt})
+            _writing(key),
+            lambda client: checked(client.create_multipart_upload(**target, Metadata={_ATTEMPT: attempt}), "UploadId"),
         )
         return {**target, "UploadId": answer["UploadId"]}
 
     async def _put_part(self, key: str, upload: dict[str, str], number: int, part: bytes) -> dict[str, Any]:
         answer = await self._connection.call(
-            _writing(key), lambda client: client.upload_part(**upload, PartNumber=number, Body=part)
+            _writing(key),
+            lambda client: checked(client.upload_part(**upload, PartNumber=number, Body=part), "ETag"),
         )
         return {"PartNumber": number, "ETag": answer["ETag"]}
 
@@ -220,7 +222,9 @@ class S3Store:
         parts = {"Parts": done}
         await self._connection.call(
             _writing(key),
-            lambda client: client.complete_multipart_upload(**upload, MultipartUpload=parts, IfNoneMatch="*"),
+            lambda client: checked(
+                client.complete_multipart_upload(**upload, MultipartUpload=parts, IfNoneMatch="*"), "ETag"
+            ),
             tries,
         )
 
@@ -233,10 +237,9 @@ class S3Store:
 
     def _list_page(self, prefix: str, token: str, client: Any) -> dict[str, Any]:
         after = {"ContinuationToken": token} if token else {}
-        page: dict[str, Any] = client.list_objects_v2(
-            Bucket=self.place.bucket, Prefix=f"{self.place.root}{prefix}", MaxKeys=self._page, **after
-        )
-        return page
+        prefix = f"{self.place.root}{prefix}"
+        page = client.list_objects_v2(Bucket=self.place.bucket, Prefix=prefix, MaxKeys=self._page, **after)
+        return checked(page, "IsTruncated")
 
 
 def _writing(key: str) -> Doing:

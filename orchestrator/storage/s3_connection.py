@@ -142,10 +142,21 @@ class Connection:
             if credentials is not None:
                 self._identity = repr(credentials.get_frozen_credentials().access_key)
             region = self.place.region or session.region_name or "us-east-1"
-            return session.client("s3", region_name=region, endpoint_url=self.place.endpoint, config=config)
+            client = session.client("s3", region_name=region, endpoint_url=self.place.endpoint, config=config)
         except ValueError as error:
             msg = f"no connection to {self.place} can be made: {error}; correct the AWS configuration of this process"
             raise StoreError(msg, cause="store_client") from error
+        if self.place.endpoint:
+            client.meta.events.register("before-call.s3", _stay)
+        return client
+
+
+def _stay(params: dict[str, Any], **_: Any) -> None:
+    """Keep boto3 from looking for the bucket in other regions: an address that was given has none.
+
+    It would ask the same address again, and without end when that is a web server that redirects everything.
+    """
+    params.get("context", {}).get("s3_redirect", {})["redirected"] = True
 
 
 def _default_session() -> Any:

@@ -70,6 +70,11 @@ _NAME = Fault("store_name", "none", "use a shorter prefix or shorter names")
 _REFUSED = Fault("store_refused", "none", "see what it says and correct the store's URL or the service")
 _CLIENT = Fault("store_client", "none", "correct the AWS configuration of this process or the store's URL")
 
+
+class NotS3Error(Exception):
+    """An answer said "done" and lacks what every answer of S3 has: a web page, most likely."""
+
+
 CODES: dict[str, Fault] = {
     **dict.fromkeys(("NoSuchKey", "NoSuchVersion"), Fault(MISSING, "none", "")),
     "PreconditionFailed": Fault(PRECONDITION, "none", "the object was changed by something else: use a new store"),
@@ -144,6 +149,7 @@ CLASSES: dict[str, Fault] = {
     "ReadTimeoutError": _DOWN,
     "MetadataRetrievalError": _KEYS,
     "ResponseParserError": _GARBLED,
+    "NotS3Error": _GARBLED,
     "ChecksumError": _CORRUPT,
     # All bytes are there and wrong, so that reading on cannot help.
     "FlexibleChecksumError": Fault(
@@ -192,7 +198,16 @@ def foreign() -> tuple[type[Exception], ...]:
     from botocore.parsers import ResponseParserError
     from urllib3.exceptions import HTTPError
 
-    return (BotoCoreError, ClientError, ResponseParserError, Boto3Error, HTTPError, HTTPException, OSError)
+    return (BotoCoreError, ClientError, ResponseParserError, Boto3Error, HTTPError, HTTPException, OSError, NotS3Error)
+
+
+def checked(answer: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Return an answer that has these fields. Raises NotS3Error for one that has not."""
+    for name in names:
+        if name not in answer:
+            msg = f"the answer has no {name}"
+            raise NotS3Error(msg)
+    return answer
 
 
 def answered(error: Exception) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.errors import StoreError
-from orchestrator.storage.s3_errors import foreign
+from orchestrator.storage.s3_errors import checked, foreign
 
 _CHUNK = 1 << 20
 
@@ -55,7 +55,7 @@ class Download:
 
     def _open(self, client: Any) -> None:
         if not self._version:
-            answer = client.get_object(**self._target)
+            answer = checked(client.get_object(**self._target), "ETag", "ContentLength")
             self._size, self._version = answer["ContentLength"], answer["ETag"]
         else:
             answer = client.get_object(**self._target, Range=f"bytes={self._offset}-", IfMatch=self._version)

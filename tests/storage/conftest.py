@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from s3_world import s3_url, seaweed
+from s3_world import s3_url, seaweed, wire
 
-__all__ = ["s3_url", "seaweed"]
+__all__ = ["s3_url", "seaweed", "wire"]

@@ -20,6 +20,7 @@ from urllib.error import URLError
 from urllib.parse import quote
 
 import pytest
+from s3_proxy import Wire, wire_to
 
 from orchestrator.storage.identities import IDENTITIES, policy
 
@@ -203,3 +204,10 @@ def s3_url(seaweed: Seaweed, monkeypatch: pytest.MonkeyPatch) -> str:
     for name, value in environment(ADMIN).items():
         monkeypatch.setenv(name, value)
     return seaweed.url()
+
+
+@pytest.fixture
+def wire(seaweed: Seaweed, s3_url: str) -> Iterator[Wire]:
+    """A breakable wire to the real S3."""
+    with wire_to(seaweed.endpoint) as wire:
+        yield wire
