@@ -60,7 +60,13 @@ def parse_place(url: str) -> S3Place:
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise _wrong(url, str(error)) from error
+        msg = f"a store's URL cannot be read: {error}; write s3://BUCKET/PREFIX"
+        raise SpecError(msg) from error
+    if "@" in parts.netloc:
+        msg = (
+            "a store's URL has a user before its bucket; credentials come from the AWS configuration, never from a URL"
+        )
+        raise SpecError(msg)
     if not _BUCKET.fullmatch(parts.netloc):
         raise _wrong(url, f"{parts.netloc!r} is not a bucket; write s3://BUCKET/PREFIX")
     if parts.fragment or "#" in url:
@@ -121,5 +127,4 @@ def _one_of(url: str, name: str, value: str, valid: tuple[str, ...]) -> str:
 
 
 def _wrong(url: str, reason: str) -> SpecError:
-    # What stands before an @ may be a password that somebody put there.
-    return SpecError(f"store {re.sub(r'//[^/?#]*@', '//…@', url)!r}: {reason}")
+    return SpecError(f"store {url!r}: {reason}")
