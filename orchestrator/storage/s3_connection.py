@@ -68,7 +68,7 @@ class Connection:
         self._threads = threads
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="s3")
         self._client: Any = None
-        self._identity = "that the AWS configuration names"
+        self._identity = "nobody: no credentials were found"
         self._answered = False
 
     async def run(self, function: Callable[..., T], *args: Any) -> T:
@@ -140,7 +140,7 @@ class Connection:
             session = self._session()
             credentials = session.get_credentials()
             if credentials is not None:
-                self._identity = repr(credentials.get_frozen_credentials().access_key)
+                self._identity = f"the identity {credentials.get_frozen_credentials().access_key!r}"
             region = self.place.region or session.region_name or "us-east-1"
             client = session.client("s3", region_name=region, endpoint_url=self.place.endpoint, config=config)
         except ValueError as error:

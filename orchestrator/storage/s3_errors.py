@@ -230,17 +230,17 @@ def classify(error: Exception) -> Fault:
 
 
 def translate(error: Exception, doing: Doing, place: S3Place, identity: str, seconds: float = 0) -> StoreError:
-    """Return the StoreError to raise; ``seconds`` is how long it was tried."""
+    """Return the StoreError to raise. ``identity`` says who asked, in words; ``seconds`` is how long it was tried."""
     fault = classify(error)
     if fault.cause == MISSING:
         return NotFoundError(doing.key)
     what = f"{doing.verb} {doing.key!r} in {place}"
     if fault is _DENIED:
         needs = f"{doing.action} on {_scope(doing, place)}"
-        msg = f"the identity {identity} may not {what} ({_said(error)}); it needs {needs}: {fault.advice}"
+        msg = f"{identity} may not {what} ({_said(error)}); it needs {needs}: {fault.advice}"
     else:
         tried = f", tried for {seconds:.0f} s" if seconds >= 1 else ""
-        who = f" (identity {identity})" if fault is _KEYS else ""
+        who = f" ({identity})" if fault is _KEYS else ""
         msg = f"the store could not {what}{who}: {_said(error)}{_skew(error, fault)}{tried}; {fault.advice}"
     return StoreError(msg, cause=fault.cause)
 
@@ -259,9 +259,9 @@ def _answer(error: Exception) -> tuple[str, int, str] | None:
 def _said(error: Exception) -> str:
     answer = _answer(error)
     if answer is None:
-        return " ".join(str(error).split())[:300] or type(error).__name__
+        return " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
     code, status, text = answer
-    return f"HTTP {status} {code}: {' '.join(text.split())[:200]}".rstrip(": ")
+    return f"HTTP {status} {code}: {' '.join(text.split())[:200]}".rstrip(".: ")
 
 
 def _skew(error: Exception, fault: Fault) -> str:

@@ -48,6 +48,26 @@ HIDDEN: Files = {
             assert call("work:write", "two") == "start two"
             assert run("cat", "data.txt").stdout == "start "
 
+        LEAVE = '''
+        import ctypes, os
+        libc = ctypes.CDLL(None)
+        folders = [os.path.join(top, "kept/inner") for top in ("/tmp", "/dev/shm", os.path.expanduser("~"), "/workspace")]
+        result = [os.path.exists(os.path.dirname(folder)) for folder in folders]
+        for kind, get in (("shm", (libc.shmget, 4096)), ("msg", (libc.msgget,)), ("sem", (libc.semget, 1))):
+            result.append(len(open("/proc/sysvipc/" + kind).readlines()) > 1)
+            get[0](4711, *get[1:], 0o1600)
+        try: result.append(ctypes.CDLL("librt.so.1").mq_open(b"/kept", os.O_CREAT | os.O_RDWR, 0o600, None) >= 0)
+        except OSError: pass
+        for folder in folders:
+            os.makedirs(folder)
+            os.chmod(folder, 0)
+            os.chmod(os.path.dirname(folder), 0)
+        '''
+
+        def test_nothing_is_kept_from_one_request_to_the_next():
+            assert not any(script(LEAVE))
+            assert not any(script(LEAVE))
+
         def test_programs_run():
             done = run("python3", "-m", "app", files={"in.txt": "hi"}, read=["out.txt", "gone.txt"])
             assert (done.exit_code, done.stderr, done.files) == (3, "no", {"out.txt": "HI"})
@@ -92,6 +112,14 @@ def check(**fields: str) -> dict[str, object]:
 
 def test_what_hidden_tests_can_ask(world: GraderWorld) -> None:
     world.task(BEFORE, [check()], hidden=HIDDEN)
+    world.left(BEFORE)
+    verdict = world.grade()
+    assert verdict.result == "passed", lines(verdict)
+
+
+def test_pytest_may_speak_at_length(world: GraderWorld) -> None:
+    hidden: Files = {"test_it.py": "def test(): pass\n"}
+    world.task(BEFORE, [check(run="pytest -v hidden")], hidden=hidden)
     world.left(BEFORE)
     verdict = world.grade()
     assert verdict.result == "passed", lines(verdict)

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -16,7 +17,6 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.error import URLError
 from urllib.parse import quote
 
 import pytest
@@ -35,7 +35,6 @@ _WATCHED = '"$@" & child=$!; trap "kill -9 $child" EXIT; cat'
 @dataclass(frozen=True)
 class Seaweed:
     endpoint: str
-    root: Path
 
     def url(self, prefix: str | None = None, endpoint: str | None = None) -> str:
         """Return the URL of an empty store, or of the one with that prefix."""
@@ -104,9 +103,12 @@ def _identities() -> str:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Return ports that are free with 10,000 added too: the server's own protocol listens there."""
+    """Return ports that are free with 10,000 added too: the server's own protocol listens there.
+
+    Looked for from a place of this process's own, for two may look at the same time.
+    """
     found: list[int] = []
-    for port in range(21000, 31000):
+    for port in range(20_000 + os.getpid() * 16 % 2_000, 22_500):
         with contextlib.ExitStack() as stack:
             try:
                 for each in (port, port + 10_000):
@@ -120,58 +122,67 @@ def _free_ports(count: int) -> list[int]:
     raise RuntimeError(msg)
 
 
-def _start(root: Path) -> tuple[subprocess.Popen[bytes], str]:
-    (root / "s3.json").write_text(_identities())
-    (root / "data").mkdir()
-    master, volume, filer, s3 = _free_ports(4)
-    weed = Path(sys.executable).parent / "weed"
-    command = [
-        str(weed), "-logdir", str(root), "server", f"-dir={root}/data", "-ip=127.0.0.1", "-ip.bind=127.0.0.1",
-        "-s3", "-s3.ip.bind=127.0.0.1", f"-s3.port={s3}", f"-s3.config={root}/s3.json", "-s3.port.iceberg=0",
-        f"-s3.localSocket={root}/s3.sock", f"-filer.localSocket={root}/filer.sock",
-        f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}",
-        "-volume.max=0", "-master.volumeSizeLimitMB=128", "-master.telemetry=false",
-    ]  # fmt: skip
-    log = (root / "log").open("wb")
-    with log:
-        process = subprocess.Popen(
-            ["sh", "-c", _WATCHED, "sh", *command],
-            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=log, cwd=root,
-        )  # fmt: skip
-    return process, f"http://127.0.0.1:{s3}"
+class Server:
+    """One seaweedfs process in a folder of its own, which may be killed and started again on the same data and ports."""
 
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._ports = _free_ports(4)
+        self._process: subprocess.Popen[bytes] | None = None
+        self.endpoint = f"http://127.0.0.1:{self._ports[-1]}"
+        (root / "s3.json").write_text(_identities())
+        (root / "data").mkdir()
 
-def _await_ready(process: subprocess.Popen[bytes], endpoint: str, root: Path) -> None:
-    deadline = time.monotonic() + 40
-    while True:
-        try:
-            with urllib.request.urlopen(f"{endpoint}/healthz", timeout=5) as answer:
-                if answer.status == 200:
-                    return
-        except (URLError, OSError):
-            pass
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError((root / "log").read_text(errors="replace")[-2000:])
-        time.sleep(0.05)  # the server tells nobody when it is ready
+    def start(self) -> None:
+        root, (master, volume, filer, s3) = self._root, self._ports
+        command = [
+            str(Path(sys.executable).parent / "weed"), "-logdir", str(root), "server",
+            f"-dir={root}/data", "-ip=127.0.0.1", "-ip.bind=127.0.0.1",
+            "-s3", "-s3.ip.bind=127.0.0.1", f"-s3.port={s3}", f"-s3.config={root}/s3.json", "-s3.port.iceberg=0",
+            f"-s3.localSocket={root}/s3.sock", f"-filer.localSocket={root}/filer.sock",
+            f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}",
+            "-volume.max=0", "-master.volumeSizeLimitMB=128", "-master.telemetry=false",
+        ]  # fmt: skip
+        with (root / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                ["sh", "-c", _WATCHED, "sh", *command],
+                stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=log, cwd=root, start_new_session=True,
+            )  # fmt: skip
+        self._await_ready()
 
+    def kill(self) -> None:
+        """End it as a crash would: SIGKILL, at once."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._process.stdin.close()
 
-def _make_bucket(endpoint: str) -> None:
-    client = client_of(ADMIN, endpoint)
-    client.create_bucket(Bucket=BUCKET)
-    client.close()
+    def _await_ready(self) -> None:
+        deadline = time.monotonic() + 40
+        while True:
+            try:
+                with urllib.request.urlopen(f"{self.endpoint}/healthz", timeout=5) as answer:
+                    if answer.status == 200:
+                        return
+            except OSError:
+                pass
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError((self._root / "log").read_text(errors="replace")[-2000:])
+            time.sleep(0.05)  # the server tells nobody when it is ready
 
 
 @contextlib.contextmanager
-def _server() -> Iterator[Seaweed]:
+def own_server() -> Iterator[Server]:
+    """A running server for one test, with the bucket in it."""
     root = Path(tempfile.mkdtemp(prefix="s3-", dir="/tmp"))
-    process, endpoint = _start(root)
+    server = Server(root)
+    server.start()
     try:
-        _await_ready(process, endpoint, root)
-        _make_bucket(endpoint)
-        yield Seaweed(endpoint, root)
+        client = client_of(ADMIN, server.endpoint)
+        client.create_bucket(Bucket=BUCKET)
+        client.close()
+        yield server
     finally:
-        process.stdin.close()
-        process.wait()
+        server.kill()
         shutil.rmtree(root, ignore_errors=True)
 
 
@@ -187,7 +198,7 @@ class _Shared:
 def seaweed() -> Iterator[Seaweed]:
     """A real S3, the same for every folder of tests whose conftest.py imports this."""
     if _Shared.server is None:
-        _Shared.server = _Shared.stack.enter_context(_server())
+        _Shared.server = Seaweed(_Shared.stack.enter_context(own_server()).endpoint)
     _Shared.users += 1
     yield _Shared.server
     _Shared.users -= 1

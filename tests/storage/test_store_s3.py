@@ -195,7 +195,7 @@ def test_every_exception_of_boto3_becomes_a_store_error_with_a_stable_cause() ->
     assert len(kinds) > 100
     for kind in kinds:
         error = made_of(kind)
-        made = translate(error, DOING, PLACE, "'key'")
+        made = translate(error, DOING, PLACE, "the identity 'key'")
         assert isinstance(made, StoreError)
         assert made.cause in CAUSES, kind
         assert made.cause.startswith("store_")
@@ -228,7 +228,7 @@ TokenRefreshRequired
 @pytest.mark.parametrize("code", [*DOCUMENTED, *sorted({*CODES} - {*DOCUMENTED})])
 def test_every_error_code_has_its_own_meaning(code: str) -> None:
     assert code in CODES
-    made = translate(answer(code, 400), DOING, PLACE, "'key'")
+    made = translate(answer(code, 400), DOING, PLACE, "the identity 'key'")
     assert isinstance(made, NotFoundError) == (CODES[code].cause == "store_not_found")
     assert made.cause in CAUSES
     assert DOING.key in str(made)
@@ -245,7 +245,9 @@ def test_every_status_of_an_unknown_code_has_a_meaning() -> None:
 
 
 def test_denial_says_who_needs_what_where() -> None:
-    made = translate(answer("AccessDenied", 403), Doing("list", "s3:ListBucket", "outcomes/r/"), PLACE, "'AKIA1'")
+    made = translate(
+        answer("AccessDenied", 403), Doing("list", "s3:ListBucket", "outcomes/r/"), PLACE, "the identity 'AKIA1'"
+    )
     assert str(made) == (
         "the identity 'AKIA1' may not list 'outcomes/r/' in s3://bucket/team (HTTP 403 AccessDenied: why); "
         "it needs s3:ListBucket on bucket bucket for the prefix team/outcomes/*: give it that right, or use another identity"
