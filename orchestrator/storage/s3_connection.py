@@ -31,7 +31,7 @@ class Timing:
 
     patience: float = 120
     """One call is tried again for so long, while S3 is down or limits requests: more than a restart or a bad minute."""
-    first: float = 15
+    first: float = 30
     """The same while nothing has ever answered: then a wrong address is likelier than a bad minute."""
     connect: float = 10
     """To open a connection."""

@@ -138,10 +138,10 @@ class Server:
         command = [
             str(Path(sys.executable).parent / "weed"), "-logdir", str(root), "server",
             f"-dir={root}/data", "-ip=127.0.0.1", "-ip.bind=127.0.0.1",
-            "-s3", "-s3.ip.bind=127.0.0.1", f"-s3.port={s3}", f"-s3.config={root}/s3.json", "-s3.port.iceberg=0",
+            "-s3", "-s3.ip.bind=127.0.0.1", f"-s3.port={s3}", f"-s3.config={root}/s3.json", "-s3.port.iceberg=0", "-s3.port.lance=0",
             f"-s3.localSocket={root}/s3.sock", f"-filer.localSocket={root}/filer.sock",
             f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}",
-            "-volume.max=0", "-master.volumeSizeLimitMB=128", "-master.telemetry=false",
+            "-volume.max=0", "-master.volumeSizeLimitMB=128", "-master.telemetry=false", "-master.electionTimeout=1s",
         ]  # fmt: skip
         with (root / "log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -155,6 +155,9 @@ class Server:
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._process.stdin.close()
+        for port in self._ports:  # it has no option for where these are
+            for left in Path("/tmp").glob(f"seaweedfs-*-grpc-{port + 10_000}.sock"):
+                left.unlink()
 
     def _await_ready(self) -> None:
         deadline = time.monotonic() + 40

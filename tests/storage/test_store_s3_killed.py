@@ -14,6 +14,7 @@ WRITERS = 8
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_a_killed_s3_loses_and_doubles_nothing() -> None:
     with own_server() as server:
         place = S3Place(bucket=BUCKET, endpoint=server.endpoint, path_style=True, checksums="when_required")
