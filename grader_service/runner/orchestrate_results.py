@@ -101,9 +101,19 @@ def _outcome(report: pytest.TestReport) -> str:
 
 
 def _message(report: Any) -> str:
-    crash = getattr(report.longrepr, "reprcrash", None)
-    text = crash.message if crash is not None else str(report.longrepr or "")
-    return str(text)[:_MESSAGE]
+    found = report.longrepr
+    if isinstance(found, tuple):  # of a skipped test: file, line, reason
+        return str(found[2])[:_MESSAGE]
+    crash = getattr(found, "reprcrash", None)
+    text = str(crash.message) if crash is not None else _cause(str(found or ""))
+    return text[:_MESSAGE]
+
+
+def _cause(text: str) -> str:
+    """Return the last line of a text that says why; pytest marks those with an ``E``."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    marked = [line[2:] for line in lines if line.startswith("E ")]
+    return next(iter((marked or lines)[-1:]), "").strip()
 
 
 def pytest_configure(config: pytest.Config) -> None:

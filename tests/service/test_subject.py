@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from grader_world import Files, GraderWorld, lines
 
 BEFORE: Files = {
@@ -117,12 +118,35 @@ def test_what_hidden_tests_can_ask(world: GraderWorld) -> None:
     assert verdict.result == "passed", lines(verdict)
 
 
-def test_pytest_may_speak_at_length(world: GraderWorld) -> None:
-    hidden: Files = {"test_it.py": "def test(): pass\n"}
-    world.task(BEFORE, [check(run="pytest -v hidden")], hidden=hidden)
+@pytest.mark.parametrize("command", ["pytest -v hidden/tests", "python3 -m pytest hidden/tests", "pytest -rA hidden"])
+def test_pytest_may_speak_at_length(world: GraderWorld, command: str) -> None:
+    hidden: Files = {"tests/test_it.py": "def test(): pass\n"}
+    world.task(BEFORE, [check(run=command)], hidden=hidden)
     world.left(BEFORE)
     verdict = world.grade()
     assert verdict.result == "passed", lines(verdict)
+
+
+@pytest.mark.parametrize("more", [{}, {"expect": "hidden/ids.txt"}])
+def test_a_hidden_test_that_imports_the_workspace_is_told_how_to_ask_for_it(
+    world: GraderWorld, more: dict[str, str]
+) -> None:
+    hidden: Files = {"tests/test_it.py": "import work\ndef test(): pass\n", "ids.txt": "tests/test_it.py::test\n"}
+    world.task(BEFORE, [check(**more)], hidden=hidden)
+    world.left(BEFORE)
+    evidence = world.grade().checks[0].evidence
+    cause, hint, *_ = evidence
+    assert cause.endswith("test_it.py: could not be collected: ModuleNotFoundError: No module named 'work'"), evidence
+    assert hint == "hidden tests cannot import the workspace; use `from subject import call`"
+
+
+def test_an_import_that_the_agent_broke_is_no_mistake_of_the_test(world: GraderWorld) -> None:
+    hidden: Files = {"tests/test_it.py": "from subject import call\nVALUE = call('gone:f')\ndef test(): pass\n"}
+    world.task(BEFORE, [check()], hidden=hidden)
+    world.left(BEFORE)
+    evidence = world.grade().checks[0].evidence
+    assert "SubjectError: ModuleNotFoundError: No module named 'gone'" in evidence[0]
+    assert len(evidence) == 1, evidence
 
 
 def test_only_the_expected_tests_count_and_each_must_pass(world: GraderWorld) -> None:
@@ -132,7 +156,13 @@ def test_only_the_expected_tests_count_and_each_must_pass(world: GraderWorld) ->
     world.left(BEFORE)
     verdict = world.grade()
     assert (verdict.result, verdict.checks[0].actual) == ("failed", "1 of 4 passed"), lines(verdict)
-    assert [line.split(": ")[1] for line in verdict.checks[0].evidence] == ["skipped", "xfailed", "did not run"]
+    assert [line.split(": ", 1)[1] for line in verdict.checks[0].evidence][:2] == [
+        "skipped: Skipped: unconditional skip",
+        "xfailed: assert 0",
+    ]
+    assert verdict.checks[0].evidence[2] == (
+        "other/test_more.py::test_missing: did not run; these ran: tests/test_subject.py::test_paths[2]"
+    )
 
 
 def test_a_command_that_does_not_end_fails_at_its_time_limit(world: GraderWorld) -> None:
@@ -148,3 +178,4 @@ def test_a_command_that_runs_no_tests_is_the_authors_mistake(world: GraderWorld)
     verdict = world.grade()
     assert (verdict.result, verdict.error.type) == ("grader_error", "check")
     assert "pytest was called wrongly" in verdict.error.message
+    assert "file or directory not found: hidden/nowhere" in verdict.error.message

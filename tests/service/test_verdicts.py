@@ -152,17 +152,18 @@ GOOD = {"escalation": {"permission": "refund", "more": "x"}}
         (final(**GOOD), None),
         (final(message="WHICH  CURRENCY\nand region", **GOOD), None),
         (None, "no valid ending"),
-        (final("declined", **GOOD), "ended as declined, expected asked"),
+        (final("declined", **GOOD), "ended as declined, not asked"),
         (final(message="Which currencyless regional thing?", **GOOD), "mentions none of: currency, money"),
-        (final(message="currency region " + "x" * 60, **GOOD), "at most 60"),
-        (final(), "escalation.permission is 'absent'"),
-        (final(escalation={"permission": "refund.all"}), "expected 'refund'"),
+        (final(message="currency region " + "x" * 60, **GOOD), "76 characters, at most 60"),
+        (final(), "escalation.permission is absent, not 'refund'"),
+        (final(escalation={"permission": "refund.all"}), "escalation.permission is 'refund.all', not 'refund'"),
     ],
 )
 def test_final(answer: FinalAnswer | None, words: str | None) -> None:
     found = check_final(SPEC, outcome(answer))
     assert found.passed is (words is None), found
     assert words is None or any(words in line for line in found.evidence)
+    assert found.actual == ("; ".join(found.evidence) or "asked") or answer is None
 
 
 def test_phrases_are_whole_words() -> None:
