@@ -12,8 +12,6 @@ from typing import Any, Literal
 
 IdentityName = Literal["submitter", "driver", "gateway", "relay", "grader", "compactor", "reader", "gc"]
 
-PROBES = "probes/"
-"""Prefix of what the probe leaves: one small object for each round."""
 PREFIXES = (
     "bundles/sandbox/",
     "bundles/world/",
@@ -25,7 +23,7 @@ PREFIXES = (
     "blobs/",
     "grades/",
     "datasets/",
-    PROBES,
+    "probes/",
 )
 """All prefixes of the store. Every key begins with exactly one of them."""
 
@@ -55,7 +53,7 @@ class Identity:
 IDENTITIES: tuple[Identity, ...] = (
     Identity(
         name="submitter",
-        put=("bundles/sandbox/", "bundles/world/", "bundles/graders/", "bundles/solutions/", "runs/", PROBES),
+        put=("bundles/sandbox/", "bundles/world/", "bundles/graders/", "bundles/solutions/", "runs/", "probes/"),
         get=("outcomes/", "grades/"),
     ),
     Identity(name="driver", put=("outcomes/",), get=("runs/", "records/", "grades/")),
@@ -77,7 +75,7 @@ IDENTITIES: tuple[Identity, ...] = (
     ),
     Identity(
         name="gc",
-        get=("runs/", "records/", "outcomes/", "grades/", "datasets/", PROBES),
+        get=("runs/", "records/", "outcomes/", "grades/", "datasets/", "probes/"),
         delete=PREFIXES,
     ),
 )

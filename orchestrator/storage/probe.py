@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 
 from orchestrator.errors import StoreError
 from orchestrator.interfaces import ObjectStore
-from orchestrator.storage.identities import PROBES
+from orchestrator.records import keys
 
 WRITERS = 32
 ROUNDS = 6
@@ -57,15 +57,15 @@ async def probe(store: ObjectStore, *, writers: int = WRITERS, rounds: int = ROU
 
     Leaves one small object for each round (two more for multipart uploads) under ``probes/``: a store deletes nothing.
     """
-    begun, place = time.monotonic(), f"{PROBES}{uuid.uuid4().hex}"
+    begun, unique = time.monotonic(), uuid.uuid4().hex
     put: bool | None = None
     multipart: bool | None = None
     failure: StoreError | None = None
     told: list[str] = []
     try:
-        put, told = await _conditional_puts(store, place, writers, rounds)
+        put, told = await _conditional_puts(store, unique, writers, rounds)
         if put and isinstance(store, MultipartStore):
-            multipart = await _conditional_multipart(store, f"{place}/multipart", min(writers, _MULTIPART_WRITERS))
+            multipart = await _conditional_multipart(store, unique, min(writers, _MULTIPART_WRITERS))
             told.append(_about_multipart(multipart))
     except StoreError as error:
         failure = error
@@ -87,11 +87,11 @@ async def probe(store: ObjectStore, *, writers: int = WRITERS, rounds: int = ROU
     )
 
 
-async def _conditional_puts(store: ObjectStore, place: str, writers: int, rounds: int) -> tuple[bool, list[str]]:
+async def _conditional_puts(store: ObjectStore, unique: str, writers: int, rounds: int) -> tuple[bool, list[str]]:
     """Return whether every round had one winner, whose bytes all then read, and a sentence about each other round."""
     faults: list[str] = []
     for number in range(rounds):
-        key = f"{place}/{number}"
+        key = keys.probe(unique, str(number))
         won = await asyncio.gather(*(store.create(key, _name(writer)) for writer in range(writers)))
         winners = [writer for writer, each in enumerate(won) if each]
         there = await store.get(key)
@@ -101,7 +101,7 @@ async def _conditional_puts(store: ObjectStore, place: str, writers: int, rounds
             faults.append(f"In round {number + 1} of {rounds}, the marker holds the bytes of a writer that lost.")
         elif await store.create(key, b"late") or await store.get(key) != there:
             faults.append(f"In round {number + 1} of {rounds}, a late writer overwrote the marker.")
-        elif key not in await store.list(f"{place}/"):
+        elif key not in await store.list(keys.probe(unique, "")):
             faults.append(f"In round {number + 1} of {rounds}, the marker was not in a list made after it.")
     if faults:
         advice = "Runs would be lost or counted twice in it. Use a store whose PUT honours `If-None-Match: *`, or a newer version."
@@ -110,9 +110,10 @@ async def _conditional_puts(store: ObjectStore, place: str, writers: int, rounds
     return True, [held]
 
 
-async def _conditional_multipart(store: MultipartStore, place: str, writers: int) -> bool:
+async def _conditional_multipart(store: MultipartStore, unique: str, writers: int) -> bool:
     for number in range(_MULTIPART_ROUNDS):
-        calls = [store.create_by_multipart(f"{place}-{number}", _name(writer)) for writer in range(writers)]
+        key = keys.probe(unique, f"multipart-{number}")
+        calls = [store.create_by_multipart(key, _name(writer)) for writer in range(writers)]
         if sum(await asyncio.gather(*calls)) != 1:
             return False
     return True

@@ -38,7 +38,7 @@ _ATTEMPT = "attempt"
 class S3Store:
     """ObjectStore in a bucket. Safe for many threads and processes at once. Nothing is contacted before the first call.
 
-    ``part_bytes`` (5 MiB or more) is what one upload holds in memory, twice; ``page`` is how many keys one listing request
+    Of a large blob three parts of ``part_bytes`` (5 MiB or more) are in memory at most; ``page`` is how many keys one listing request
     asks for; ``threads`` is how many requests are under way at most.
     """
 
@@ -266,8 +266,10 @@ async def _parts(data: bytes | AsyncIterator[bytes], size: int) -> AsyncIterator
     async for piece in data:
         held += piece
         while len(held) >= size:
-            yield bytes(held[:size])
+            with memoryview(held) as view:
+                part = bytes(view[:size])
             del held[:size]
+            yield part
     if held:
         yield bytes(held)
 

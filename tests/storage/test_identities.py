@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import itertools
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,7 +19,6 @@ from orchestrator.storage.identities import IDENTITIES, PREFIXES, Identity, iden
 from orchestrator.storage.s3 import S3Store
 from orchestrator.storage.s3_place import parse_place
 
-TRIAL = TrialId("task", "agent", 1)
 NAMES = [each.name for each in IDENTITIES]
 
 
@@ -99,17 +101,32 @@ def test_each_writer_can_do_its_work_and_is_told_what_it_lacks(seaweed: Seaweed)
     asyncio.run(scenario())
 
 
+SAMPLES = {
+    "audience": ("sandbox", "world", "graders", "solutions"),
+    "digest": ("sha256:0",),
+    "run": ("r",),
+    "trial": (TrialId("task", "agent", 1),),
+    "launch": (1,),
+    "name": ("seal.json",),
+    "unique": ("u",),
+    "grader_digest": ("sha256:0",),
+}
+
+
+def spelled_keys() -> Iterator[str]:
+    """Yield a key of every function that spells one; a parameter without a sample fails here."""
+    for _, function in inspect.getmembers(keys, inspect.isfunction):
+        of_here = function.__module__ == keys.__name__ and not function.__name__.startswith("_")
+        if of_here and function.__annotations__["return"] == "str":
+            names = inspect.signature(function).parameters
+            for arguments in itertools.product(*(SAMPLES[name] for name in names)):
+                yield function(*arguments)
+
+
 def test_every_key_has_one_prefix_and_a_writer() -> None:
-    spelled = [
-        *(keys.bundle(audience, "sha256:0") for audience in ("sandbox", "world", "graders", "solutions")),
-        keys.manifest("r"),
-        keys.record("r", TRIAL, 1, "seal.json"),
-        keys.outcome("r", TRIAL, 1),
-        keys.blob("r", "u"),
-        keys.verdict("r", TRIAL, "sha256:0"),
-        keys.grading_try("r", TRIAL, "u"),
-    ]
-    for key in spelled:
+    found = list(spelled_keys())
+    assert len(found) > 10
+    for key in found:
         homes = [prefix for prefix in PREFIXES if key.startswith(prefix)]
         assert len(homes) == 1, key
         assert any(homes[0] in each.put for each in IDENTITIES), key
