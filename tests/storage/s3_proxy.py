@@ -50,6 +50,8 @@ class Answer:
     code: str = ""
     body: str | None = None
     headers: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0
+    """How late it comes."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._hang_up()
         elif isinstance(fault, Answer):
             text = fault.body if fault.body is not None else _error(fault.code)
+            time.sleep(fault.seconds)
             self._reply(fault.status, {"Content-Type": "application/xml", **fault.headers}, text.encode())
         else:
             self._forward(request, fault)
