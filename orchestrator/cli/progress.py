@@ -21,8 +21,11 @@ _SHOWN: tuple[Phase, ...] = ("starting", "running", "freezing", "grading")
 class Progress:
     """An observer that shows counts by state, spend and the time that is left."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, before: int = 0) -> None:
         self._total = total
+        self._before = before
+        """Trials that had ended when this process began."""
+        self._last = ""
         self._started = self._printed = time.monotonic()
         self._phases: dict[TrialId, Phase] = {}
         self._results: Counter[str] = Counter()
@@ -71,7 +74,17 @@ class Progress:
     def line(self) -> str:
         """Return the state in one line."""
         done = sum(self._results.values())
-        parts = [f"{done}/{self._total}"]
+        left = self._total - self._before - done
+        spent = time.monotonic() - self._started
+        times = [f"{spent:.0f} s"]
+        if done and left:
+            times.append(f"about {spent / done * left:.0f} s left")
+        return "  ".join((*self._counts(done), *times))
+
+    def _counts(self, done: int) -> list[str]:
+        parts = [f"{self._before + done}/{self._total}"]
+        if self._before:
+            parts.append(f"{self._before} before")
         parts += [f"{count} {word}" for word, count in sorted(self._results.items())]
         running = Counter(self._phases.values())
         parts += [f"{running[phase]} {phase}" for phase in _SHOWN if running[phase]]
@@ -79,18 +92,16 @@ class Progress:
             parts.append(f"{sum(self._failed.values())} failed launches ({', '.join(sorted(self._failed))})")
         if self._nano_usd:
             parts.append(f"${self._nano_usd / 1e9:.4f}")
-        spent = time.monotonic() - self._started
-        parts.append(f"{spent:.0f} s")
-        if 0 < done < self._total:
-            parts.append(f"about {spent / done * (self._total - done):.0f} s left")
-        return "  ".join(parts)
+        return parts
 
     def _renderable(self) -> str:
         return self.line()
 
     def _print(self) -> None:
         self._printed = time.monotonic()
-        if self._results:
+        counts = "  ".join(self._counts(sum(self._results.values())))
+        if self._results and counts != self._last:
+            self._last = counts
             print(self.line(), file=sys.stderr, flush=True)
 
     def _say(self, text: str) -> None:

@@ -37,12 +37,18 @@ def report(run: RunArgument = "last", store: StoreOption = None, as_json: JsonOp
 
 
 def show(run: RunArgument, trial: TrialArgument = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Show one trial: ending, each check expected against actual, what changed, last output."""
+    """Show one trial: its ending, checks, changes, last output.
+
+    Each check is shown with what was expected and what was there.
+    """
     run_async(_show(run, trial, settings_from(store=store), as_json=as_json))
 
 
 def logs(run: RunArgument, trial: TrialArgument = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Print the trajectory of one trial: model calls, tool calls, results, refusals."""
+    """Print what one trial did, step by step.
+
+    Model calls, tool calls, results, refusals.
+    """
     run_async(_logs(run, trial, settings_from(store=store), as_json=as_json))
 
 
@@ -52,7 +58,10 @@ def pull(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="New or empty folder.")],
     store: StoreOption = None,
 ) -> None:
-    """Copy the frozen workspace, trajectory, output and verdict of one trial into a folder."""
+    """Copy the files of one trial into a folder.
+
+    The frozen workspace, trajectory, output and verdict.
+    """
     run_async(_pull(run, trial, folder, settings_from(store=store)))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,9 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
     from orchestrator.cli.signals import Stop
-    from orchestrator.driver.execute import Execution
     from orchestrator.driver.local import Place
-    from orchestrator.driver.order import Loaded, Order
+    from orchestrator.driver.order import Order
     from orchestrator.interfaces import ObjectStore
     from orchestrator.records.manifest import RunManifest
     from orchestrator.settings import Settings
@@ -61,7 +59,10 @@ def submit(  # noqa: PLR0913, PLR0917 - one parameter for each option
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run every task by every agent, grade what is left, print the report. Failing trials do not change the exit code."""
+    """Run tasks by agents, grade them, print the report.
+
+    Failing trials do not change the exit code.
+    """
     from orchestrator.driver.order import Order, read_order
 
     order = Order(
@@ -87,7 +88,10 @@ def resume(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Go on with a run: what is committed stays, what is missing is run, what is not graded is graded."""
+    """Go on with a run that was interrupted.
+
+    What is committed stays, what is missing is run, what is not graded is graded.
+    """
     settings = settings_from(store=store, concurrency=concurrency)
     raise typer.Exit(run_async(_stoppable(lambda stop: _resume(run, settings, stop, as_json=as_json))))
 
@@ -100,6 +104,7 @@ async def _stoppable(work: Callable[[Stop], Coroutine[Any, Any, int]]) -> int:
 
 
 async def _submit(order: Order, settings: Settings, stop: Stop, *, dry_run: bool, as_json: bool) -> int:
+    from orchestrator.cli.announce import announce, print_plan, sizes_of
     from orchestrator.driver.local import open_place
     from orchestrator.driver.order import load_order
     from orchestrator.driver.prepare import check_order, publish
@@ -108,8 +113,11 @@ async def _submit(order: Order, settings: Settings, stop: Stop, *, dry_run: bool
     with open_place(settings) as place:
         check_order(loaded, place.backend, settings)
         labels = dict(await place.backend.preflight())
-        _announce(order, loaded, place.backend.name, labels)
+        suite, sizes = loaded.suite.suite.id, sizes_of(order, loaded)
+        agents = [agent.name for agent in loaded.agents]
+        announce(suite, sizes, agents, (place.backend.name, labels))
         if dry_run:
+            print_plan(suite, sizes, agents, as_json=as_json)
             return 0
 
         async def manifest(grader_version: str) -> RunManifest:
@@ -120,13 +128,20 @@ async def _submit(order: Order, settings: Settings, stop: Stop, *, dry_run: bool
 
 async def _resume(text: str, settings: Settings, stop: Stop, *, as_json: bool) -> int:
     from orchestrator import wiring
+    from orchestrator.cli.announce import announce_resume, ending
     from orchestrator.driver.committed import load_manifest
+    from orchestrator.driver.execute import nothing_left, what_is_left
     from orchestrator.driver.local import open_place
     from orchestrator.driver.prepare import check_resume
     from orchestrator.report.select import resolve_run
 
     store = wiring.object_store(settings.store)
     stored = await load_manifest(store, await resolve_run(store, text))
+    left = await what_is_left(stored, store)
+    announce_resume(stored, left)
+    if (done := nothing_left(left)) is not None:
+        await _print_report(store, stored.run, as_json=as_json)
+        return ending(stored, done, interrupted=False)
     with open_place(settings, stored.backend) as place:
         check_resume(stored, settings)
         await place.backend.preflight()
@@ -141,58 +156,26 @@ async def _drive(
     settings: Settings, place: Place, make: Callable[[str], Awaitable[RunManifest]], stop: Stop, *, as_json: bool
 ) -> int:
     """Start the services, drive the run, print its report. Returns the exit code."""
+    from orchestrator.cli.announce import ending
     from orchestrator.cli.progress import Progress
+    from orchestrator.driver.execute import what_is_left
     from orchestrator.driver.local import open_local
     from orchestrator.errors import InfrastructureError
     from orchestrator.plan.trials import all_trials
+    from orchestrator.report.program import program
 
     async with open_local(settings, place) as local:
         manifest = await make(local.services.grader_version)
-        stop.hint = f"Go on with: orchestrate resume {manifest.run}"
-        with Progress(len(all_trials(manifest))) as progress:
+        stop.hint = f"Go on with: {program()} resume {manifest.run}"
+        total, left = len(all_trials(manifest)), await what_is_left(manifest, place.store)
+        with Progress(total, total - len(left.to_run) - len(left.to_grade)) as progress:
             try:
                 execution = await local.run(manifest, progress, stop.use)
             except InfrastructureError as error:
                 error.add_note(stop.hint)
                 raise
     await _print_report(place.store, manifest.run, as_json=as_json)
-    return _ending(manifest, execution, interrupted=stop.asked)
-
-
-def _ending(manifest: RunManifest, execution: Execution, *, interrupted: bool) -> int:
-    """Say what is left and return the exit code."""
-    again = f"go on with: orchestrate resume {manifest.run}"
-    if interrupted and execution.left:
-        print(f"stopped with {execution.left} trials left; {again}", file=sys.stderr)
-        return 130
-    if execution.paused is not None:
-        print(f"{execution.paused}\n{execution.left} trials are left; when the cause is gone, {again}", file=sys.stderr)
-        return 5
-    if execution.left:
-        print(f"{execution.left} trials could not be graded; {again}", file=sys.stderr)
-        return 5
-    if execution.lost:
-        print(
-            f"{execution.lost} trials were lost for our reasons, {manifest.max_launches} launches each", file=sys.stderr
-        )
-        return 5
-    return 0
-
-
-def _announce(order: Order, loaded: Loaded, backend: str, labels: dict[str, str]) -> None:
-    """Say what will run, before anything does."""
-    from orchestrator.records.manifest import runs_task
-
-    trials = sum(
-        order.samples or task.task.samples
-        for task in loaded.tasks
-        for agent in loaded.agents
-        if runs_task(agent.name, task.bundles.solutions)
-    )
-    agents = ", ".join(agent.name for agent in loaded.agents)
-    notes = "".join(f", {name}: {value}" for name, value in sorted(labels.items()))
-    size = f"{len(loaded.tasks)} tasks x {len(loaded.agents)} agents ({agents}) = {trials} trials"
-    print(f"{loaded.suite.suite.id}: {size} on {backend}{notes}", file=sys.stderr, flush=True)
+    return ending(manifest, execution, interrupted=stop.asked)
 
 
 async def _print_report(store: ObjectStore, run: str, *, as_json: bool) -> None:

@@ -15,7 +15,7 @@ serve = typer.Typer(
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    app.add_typer(serve)
+    app.add_typer(serve, hidden=True)
 
 
 @serve.callback()

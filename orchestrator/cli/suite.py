@@ -33,14 +33,20 @@ def validate(
     concurrency: ConcurrencyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Prove that tasks measure something: the reference solution passes, doing nothing fails, each wrong solution fails as it says."""
+    """Prove that the tasks of a suite measure something.
+
+    The reference solution passes, doing nothing fails, each wrong solution fails by the checks that it names.
+    """
     settings = settings_from(backend=backend, concurrency=concurrency)
     raise typer.Exit(run_async(_validate(suite, tuple(tasks or ()), settings, as_json=as_json)))
 
 
 def try_task(
     task: Annotated[Path, typer.Argument(metavar="TASK", help="Folder of a task in a suite.")],
-    agent: Annotated[str, typer.Option("--agent", metavar="NAME|FILE", help="Agent to try it with.")] = "oracle",
+    agent: Annotated[
+        str | None,
+        typer.Option("--agent", metavar="NAME|FILE", help="Agent to try it with; oracle without --model."),
+    ] = None,
     model: Annotated[
         str | None, typer.Option("--model", metavar="PROVIDER/NAME", help="Main model of the agent.")
     ] = None,
@@ -48,8 +54,12 @@ def try_task(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run one trial of one task and show it: ending, each check, what changed, last output. Exit code 1 when it does not pass."""
+    """Run one trial of one task and show it.
+
+    Ending, each check, what changed, last output. Exit code 1 when it does not pass.
+    """
     settings = settings_from(store=store, backend=backend, concurrency=1)
+    _check_is_task(task)
     raise typer.Exit(run_async(_try(task.resolve(), agent, model, settings, as_json=as_json)))
 
 
@@ -58,7 +68,10 @@ def schema(
         str | None, typer.Argument(metavar="NAME", help="task, suite, agent, submission, script or settings.")
     ] = None,
 ) -> None:
-    """Print the JSON Schema of a file, for editors; all of them without a name."""
+    """Print the JSON Schema of a file, for editors.
+
+    All of them without a name.
+    """
     from orchestrator.errors import SpecError, nearest
     from orchestrator.spec.schema import schemas
 
@@ -107,14 +120,30 @@ def _print_proofs(folder: Path, proofs: list[TaskProof]) -> None:
             print(f"    see more: {program()} try {shlex.quote(str(folder / proof.task))}{agent}")
 
 
-async def _try(folder: Path, agent: str, model: str | None, settings: Settings, *, as_json: bool) -> int:
+def _check_is_task(folder: Path) -> None:
+    """Raise SpecError for a suite, and for a folder that is none of a task."""
+    from orchestrator.errors import SpecError
+
+    if (folder / "task.yaml").exists():
+        return
+    inside = sorted(each.parent for each in folder.glob("*/task.yaml"))
+    if inside:
+        msg = f"{folder} is a suite; name a task in it, for example {inside[0]}"
+        raise SpecError(msg)
+    what = "there is no task.yaml in it" if folder.is_dir() else "there is no such folder"
+    msg = f"{folder} is no task: {what}"
+    raise SpecError(msg)
+
+
+async def _try(folder: Path, agent: str | None, model: str | None, settings: Settings, *, as_json: bool) -> int:
     from orchestrator import wiring
     from orchestrator.cli.read import print_trial
     from orchestrator.cli.signals import Stop, stoppable
     from orchestrator.driver.order import Order
     from orchestrator.driver.single import run_single
 
-    order = Order(suite=folder.parent, agents=(agent,), model=model, samples=1, tasks=(folder.name,))
+    agents = (agent,) if agent else () if model else ("oracle",)
+    order = Order(suite=folder.parent, agents=agents, model=model, samples=1, tasks=(folder.name,))
     stop = Stop("Try it again.")
     run, trial = await stoppable(run_single(order, settings, stop.use), stop)
     passed = await print_trial(wiring.object_store(settings.store), settings, run, trial, as_json=as_json)

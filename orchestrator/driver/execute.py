@@ -8,8 +8,9 @@ from orchestrator.driver.breaker import Breaker
 from orchestrator.driver.committed import load_committed
 from orchestrator.driver.inline import InlinePool
 from orchestrator.errors import InfrastructureError
-from orchestrator.interfaces import ObjectStore
-from orchestrator.plan.trials import remaining
+from orchestrator.interfaces import ObjectStore, PlannedTrial
+from orchestrator.plan.trials import Remaining, remaining
+from orchestrator.records.ids import TrialId
 from orchestrator.records.manifest import RunManifest
 
 
@@ -21,10 +22,25 @@ class Execution:
     """Trials that it brought to an end."""
     left: int
     """Trials that are still to be run or graded: resume goes on with them."""
-    lost: int
+    lost: tuple[TrialId, ...]
     """Trials of the run whose launches all failed on our side."""
     paused: InfrastructureError | None
     """The failure that paused the run, if one did."""
+
+
+async def what_is_left(manifest: RunManifest, store: ObjectStore) -> Remaining:
+    """Return what a run still has to do, by what the store holds."""
+    committed = await load_committed(store, manifest.run)
+    return remaining(manifest, committed.outcomes, committed.graded)
+
+
+def nothing_left(left: Remaining) -> Execution | None:
+    """Return what there is to say of a run with nothing to run or grade; None when there is something."""
+    return None if left.to_run or left.to_grade else Execution(0, 0, _ids(left.given_up), None)
+
+
+def _ids(trials: list[PlannedTrial]) -> tuple[TrialId, ...]:
+    return tuple(trial.id for trial in trials)
 
 
 async def execute(manifest: RunManifest, store: ObjectStore, pool: InlinePool, breaker: Breaker) -> Execution:
@@ -32,13 +48,11 @@ async def execute(manifest: RunManifest, store: ObjectStore, pool: InlinePool, b
 
     Raises StoreError when outcomes cannot be committed; what was committed stays, and another call goes on from there.
     """
-    committed = await load_committed(store, manifest.run)
-    left = remaining(manifest, committed.outcomes, committed.graded)
+    left = await what_is_left(manifest, store)
     ended = 0
     async for _ in pool.grade(manifest, left.to_grade):
         ended += 1
     async for _ in pool.run(manifest, left.to_run):
         ended += 1
-    committed = await load_committed(store, manifest.run)
-    again = remaining(manifest, committed.outcomes, committed.graded)
-    return Execution(ended, len(again.to_grade) + len(again.to_run), len(again.given_up), breaker.error)
+    again = await what_is_left(manifest, store)
+    return Execution(ended, len(again.to_grade) + len(again.to_run), _ids(again.given_up), breaker.error)

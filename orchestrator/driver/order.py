@@ -22,10 +22,12 @@ from orchestrator.spec.agent import Agent
 from orchestrator.spec.agents import BUILT_IN, built_in_agent, check_scripts, load_agent, model_agent
 from orchestrator.spec.base import digest
 from orchestrator.spec.checks import FinalCheck
-from orchestrator.spec.load import load_submission, load_suite
+from orchestrator.spec.load import load_submission, load_suite, named_in
 from orchestrator.spec.loaded import LoadedAgent, LoadedSuite, LoadedTask
 from orchestrator.spec.task import Task, flat_checks
 
+_MODELLESS = frozenset({"nop", "oracle"})
+"""Types of agents that call no model."""
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -63,10 +65,14 @@ def read_order(target: Path, order: Order) -> Order:
         return replace(order, suite=target)
     if not target.is_file():
         raise SpecError([Problem(str(target), message="no such suite folder or submission file")])
-    submission = load_submission(target)
-    if ignored := submission_refusals(submission, str(target)):
-        raise RefusedError(ignored)
     folder = target.parent
+    try:
+        submission = load_submission(target)
+    except SpecError as error:
+        raise SpecError([*error.problems, *_others(named_in(target), folder, order)]) from error
+    if ignored := submission_refusals(submission, str(target)):
+        others = _others((submission.suite, submission.agents), folder, order)
+        raise SpecError([*ignored, *others]) if others else RefusedError(ignored)
     return replace(
         order,
         suite=folder / submission.suite,
@@ -79,15 +85,45 @@ def read_order(target: Path, order: Order) -> Order:
     )
 
 
+def _others(named: tuple[str | None, tuple[str, ...]], folder: Path, order: Order) -> list[Problem]:
+    """Return the problems of what a submission file names, for a file that cannot be used itself."""
+    suite, agents = named
+    problems: list[Problem] = []
+    order = replace(order, suite=folder / (suite or "."), agents=order.agents or agents, agents_from=folder)
+    _read_agents(order, None if suite is None else _read_suite(order, problems), problems)
+    return problems
+
+
 def load_order(order: Order) -> Loaded:
     """Load the suite, the chosen tasks and the agents. Raises one SpecError with the problems of all files."""
     problems: list[Problem] = _run_id_problems(order.run_id)
-    agents: list[LoadedAgent] = []
-    suite: LoadedSuite | None = None
+    suite = _read_suite(order, problems)
+    agents = _read_agents(order, suite, problems)
+    tasks: tuple[LoadedTask, ...] = ()
+    if suite is not None:
+        try:
+            tasks = select(suite, order.tasks)
+        except SpecError as error:
+            problems += error.problems
+    if not order.agents and not order.model:
+        problems.append(
+            Problem(str(order.suite), message="no agent; add --agent oracle, --agent FILE, or --model PROVIDER/NAME")
+        )
+    if problems or suite is None:
+        raise SpecError(problems)
+    return Loaded(suite, tasks, tuple(agents))
+
+
+def _read_suite(order: Order, problems: list[Problem]) -> LoadedSuite | None:
     try:
-        suite = load_suite(order.suite)
+        return load_suite(order.suite)
     except SpecError as error:
         problems += error.problems or [Problem(str(order.suite), message=str(error))]
+        return None
+
+
+def _read_agents(order: Order, suite: LoadedSuite | None, problems: list[Problem]) -> list[LoadedAgent]:
+    agents: list[LoadedAgent] = []
     for name in order.agents or (("react",) if order.model else ()):
         try:
             agents.append(find_agent(name, order, suite))
@@ -97,13 +133,13 @@ def load_order(order: Order) -> Loaded:
     if suite is not None:
         for agent in agents:
             problems += check_scripts(agent, suite)
-    if not order.agents and not order.model:
-        problems.append(
-            Problem(str(order.suite), message="no agent; add --agent oracle, --agent FILE, or --model PROVIDER/NAME")
+    if order.model and 0 < len(agents) == len(order.agents) and all(agent.agent.type in _MODELLESS for agent in agents):
+        names = " and ".join(agent.name for agent in agents)
+        message = (
+            f"{names} {'has' if len(agents) == 1 else 'have'} no model; take --model out, or name an agent that has one"
         )
-    if problems or suite is None:
-        raise SpecError(problems)
-    return Loaded(suite, select(suite, order.tasks), tuple(agents))
+        problems.append(Problem("--model", message=message))
+    return agents
 
 
 def _run_id_problems(text: str | None) -> list[Problem]:

@@ -77,7 +77,7 @@ def _print(console: Console, run: str, trial: TrialId, events: list[Event]) -> N
     start = events[0].t if events else 0.0
     say(
         console,
-        f"{trial}   {plural(len(events), 'event')}; agent: only reported by the agent or its model, not seen to happen",
+        f"{trial}   run {clean(run)}   {plural(len(events), 'event')}; agent: only reported by the agent or its model, not seen to happen",
         "bold",
     )
     said: set[str] = set()

@@ -31,9 +31,9 @@ async def list_runs(store: ObjectStore) -> list[RunManifest]:
 
 
 async def resolve_run(store: ObjectStore, text: str) -> str:
-    """Return the run that ``text`` means: an id, a unique beginning of one, ``last``, or ``commit:SHA``.
+    """Return the run that ``text`` means: an id, a unique beginning of one, ``last``, or ``commit:SHA``, the newest run of that commit.
 
-    Raises SpecError that names the candidates when there is none or more than one.
+    Raises SpecError that names the candidates when there is none, or more than one run or commit.
     """
     runs = [run for key in await store.list(keys.RUNS) if (run := keys.run_of_manifest(key))]
     if not runs:
@@ -48,8 +48,11 @@ async def resolve_run(store: ObjectStore, text: str) -> str:
         if not re.fullmatch(r"[0-9a-f]{4,40}", sha):
             msg = f"{clean(text, 80)!r}: write commit: and 4 to 40 hex digits"
             raise SpecError(msg)
-        every = await list_runs(store)
-        return _only(text, [run.run for run in every if (run.code.commit or "").startswith(sha)], runs)
+        found = [run for run in await list_runs(store) if (run.code.commit or "").startswith(sha)]
+        if len(commits := sorted({run.code.commit or "" for run in found})) > 1:
+            msg = f"{text} could be any of {len(commits)} commits: {named((commit[:12] for commit in commits), _SHOWN)}"
+            raise SpecError(msg)
+        return _only(text, [run.run for run in found[:1]], runs)
     return _only(text, [run for run in runs if run.startswith(text)] if text else [], runs)
 
 

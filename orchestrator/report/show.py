@@ -16,9 +16,10 @@ from orchestrator.records.outcome import Outcome
 from orchestrator.records.verdict import CheckResult
 from orchestrator.report.program import program
 from orchestrator.report.state import read_blob, read_state
+from orchestrator.report.summary import unpriced
 from orchestrator.report.table import say
 from orchestrator.report.terminal import STYLE, dollars, seconds
-from orchestrator.report.text import clean, clean_lines, plural
+from orchestrator.report.text import clean, clean_lines, named, plural
 from orchestrator.spec.checks import DiffCheck
 from orchestrator.spec.globs import matches_any
 
@@ -92,7 +93,8 @@ def _launch(launch: Outcome) -> dict[str, Any]:
 
 def _print(console: Console, row: TrialRow, found: dict[str, Any]) -> None:
     counted = "" if row.result == row.graded_as else f" (graded as {row.graded_as})"
-    say(console, f"{row.trial}   {row.result}{counted}", f"bold {STYLE.get(row.graded_as, 'yellow')}")
+    run = f"   run {clean(found['run'])}"
+    say(console, f"{row.trial}   {row.result}{counted}{run}", f"bold {STYLE.get(row.graded_as, 'yellow')}")
     _ending(console, row)
     _verdict(console, row)
     _others(console, row)
@@ -116,7 +118,7 @@ def _ending(console: Console, row: TrialRow) -> None:
     used = [
         f"worked {seconds(outcome.times.working_s)}, waited {seconds(outcome.times.waiting_s)}",
         f"{plural(outcome.steps, 'step')}, {plural(outcome.tool_calls, 'tool call')}, {plural(outcome.usage.total, 'token')}",
-        f"cost {'unknown' if cost is None else dollars(cost / 1e9)}",
+        f"cost {dollars(cost / 1e9)}" if cost is not None else f"cost unknown{_without_price(row)}",
     ]
     say(console, f"used       {'; '.join(used)}")
     if outcome.models:
@@ -130,6 +132,11 @@ def _ending(console: Console, row: TrialRow) -> None:
     _quote(console, clean_lines(final.message, PROSE_CHARS), MESSAGE_LINES)
     for name, value in final.escalation.items():
         say(console, f"           escalation {clean(name, 80)}: {clean(value)}")
+
+
+def _without_price(row: TrialRow) -> str:
+    models = unpriced(row.agent.agent, row.launches)
+    return f" (no price for {named(models)})" if models else ""
 
 
 def _quote(console: Console, lines: Sequence[str], most: int, indent: str = "           ") -> None:

@@ -31,6 +31,7 @@ __all__ = [
     "load_suite",
     "load_task",
     "model_agent",
+    "named_in",
 ]
 
 _KINDS = {"checks": "check", "invariants": "invariant", "trace": "trace check", "measures": "measure"}
@@ -44,6 +45,9 @@ def load_suite(folder: Path) -> LoadedSuite:
         raise SpecError([Problem(display(folder), message=message)])
     if not folder.is_dir():
         raise SpecError([Problem(display(folder), message="there is no such suite folder")])
+    if not (folder / "suite.yaml").exists() and (inner := sorted(folder.glob("*/suite.yaml"))):
+        message = f"this is no suite; name one that is in it: {', '.join(display(each.parent) for each in inner[:8])}"
+        raise SpecError([Problem(display(folder), message=message)])
     document, suite = _suite(folder, problems)
     folders = _task_folders(folder, problems)
     tasks = [task for each in folders if (task := _task(each, document, problems)) is not None]
@@ -162,3 +166,13 @@ def load_submission(path: Path) -> Submission:
     if submission is None:
         raise SpecError(found)
     return submission
+
+
+def named_in(path: Path) -> tuple[str | None, tuple[str, ...]]:
+    """Return the suite and the agents that a submission file names, as far as a file with mistakes can be read."""
+    document = read_document(path, [])
+    if document is None:
+        return None, ()
+    suite, agents = document.get("suite"), document.get("agents")
+    listed = agents if isinstance(agents, list) else []
+    return suite if isinstance(suite, str) and suite else None, tuple(each for each in listed if isinstance(each, str))

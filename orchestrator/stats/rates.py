@@ -81,9 +81,10 @@ def _no_value(tallies: Sequence[Tally], floor: float) -> str | None:
     if not eligible:
         return "every trial is quarantined or not applicable"
     if not graded:
-        return f"none of {eligible} trials was graded"
+        return f"none of {eligible} trials was graded" if eligible > 1 else "the one trial was not graded"
     if graded / eligible < floor:
-        return f"only {graded} of {eligible} trials were graded: coverage {graded / eligible:.3f} is below {floor:g}"
+        verb = "was" if graded == 1 else "were"
+        return f"only {graded} of {eligible} trials {verb} graded: coverage {graded / eligible:.3f} is below {floor:g}"
     return None
 
 

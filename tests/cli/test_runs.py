@@ -142,6 +142,10 @@ def test_an_interrupt_stops_in_order_and_resume_runs_the_rest(orchestrate, tmp_p
     assert all(json.loads(path.read_bytes())["state"] is not None for path in cancelled)  # what ran was frozen
 
     done = orchestrate("resume", "r1", "--json")
+    assert "starter: 1 task x 1 agent (slow) = 3 trials on bubblewrap" in done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("3/3  "), done.stderr
+    assert done.stderr.count("3/3  ") == 1
     (agent_,) = report_of(done)["agents"]
     assert agent_["counts"]["planned"] == agent_["counts"]["failed"] == 3
     assert agent_["counts"]["cancelled"] == 0
@@ -213,7 +217,11 @@ def test_a_run_id_is_used_once(orchestrate) -> None:
 def test_a_dry_run_starts_nothing(orchestrate, tmp_path: Path) -> None:
     done = orchestrate("submit", STARTER, "--agent", "nop", "--dry-run")
     assert done.returncode == 0
-    assert "12 tasks x 1 agents (nop) = 60 trials" in done.stderr
+    assert "12 tasks x 1 agent (nop) = 60 trials" in done.stderr
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert lines[0] == ["task", "nop", "trials"]
+    assert ["config-v2", "5", "5"] in lines
+    assert lines[-1] == ["all", "60", "60"]
     assert not (tmp_path / ".orchestrate/store/runs").exists()
 
 
@@ -222,8 +230,13 @@ def test_trials_lost_for_our_reasons_show_in_the_exit_code(orchestrate, tmp_path
     (tmp_path / "orchestrate.toml").write_text('cache = "/dev/null/cache"\n')
     done = orchestrate("submit", STARTER, "--agent", "nop", "--samples", "1", "--tasks", "board-figure", "--json")
     assert done.returncode == 5
-    assert "1 trials were lost for our reasons, 3 launches each" in done.stderr
+    assert "1 trial has used its 3 launches, lost for our reasons: board-figure@nop:1\n" in done.stderr
+    assert "submit again to measure it" in done.stderr
     assert json.loads(done.stdout)["agents"][0]["counts"]["infra"] == 1
+    again = orchestrate("resume", "last", "--json")
+    assert again.returncode == 5
+    assert "nothing was left to do" in again.stderr
+    assert "1 trial has used its 3 launches" in again.stderr
 
 
 class RefusesEveryKey(BaseHTTPRequestHandler):

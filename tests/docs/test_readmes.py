@@ -31,7 +31,7 @@ def test_commands_exist(path: Path) -> None:
 def test_the_list_of_commands_is_the_program_s() -> None:
     from typer.main import get_command
 
-    from orchestrator.cli.main import app
+    from orchestrator.cli.app import app
 
     assert set(get_command(app).commands) == COMMANDS
 

@@ -34,7 +34,7 @@ def test_every_top_folder_has_a_readme() -> None:
     assert not missing
 
 
-@pytest.mark.parametrize("command", [["-c", "import orchestrator.cli.main"], ["-m", "orchestrator", "--help"]])
+@pytest.mark.parametrize("command", [["-c", "import orchestrator.cli.app"], ["-m", "orchestrator", "--help"]])
 def test_the_command_line_starts_without_heavy_packages(command: list[str]) -> None:
     done = subprocess.run(
         [sys.executable, "-X", "importtime", *command], capture_output=True, text=True, check=True, cwd=ROOT

@@ -12,6 +12,7 @@ from orchestrator.dataset.rows import assemble
 from orchestrator.records.ids import TrialId
 from orchestrator.report.jsonform import as_json
 from orchestrator.report.summary import RESULTS, Counts, summarise
+from orchestrator.spec.agent import Price
 
 RUN = "run-1"
 
@@ -33,7 +34,8 @@ def made_of(plan, *, samples=None, **more):
             if word in {"passed", "failed", "grader_error", "abstained"}:
                 verdicts.append(verdict(RUN, trial, "failed" if word == "abstained" else word))
     fields = {name: value for name, value in more.items() if name in {"quarantine", "run"}}
-    return assemble(manifest(tasks, [agent("careful")], **fields), outcomes, verdicts)
+    made = agent("careful", models=more.get("models", {}), prices=more.get("prices", {}))
+    return assemble(manifest(tasks, [made], **fields), outcomes, verdicts)
 
 
 def first(data, **more):
@@ -109,6 +111,19 @@ def test_unknown_cost_is_not_zero():
     found = first(data).cost_usd
     assert (found.n, found.missing, found.total, found.mean) == (0, 2, None, None)
     assert "unknown (0 of 2 priced)" in text_of(data=data)
+    assert "prices" not in text_of(data=data)
+
+
+def test_an_unknown_cost_names_the_models_that_need_a_price():
+    price = Price(input=1, output=2)
+    models = {"main": "openai/x", "side": "openai/y"}
+    data = made_of({"a": ["passed"]}, cost=None, models=models, prices={"openai/y": price})
+    hint = (
+        'careful: cost unknown; give [prices."openai/x"] in orchestrate.toml, or prices in the agent file, and submit'
+    )
+    assert hint in text_of(data=data)
+    assert first(made_of({"a": ["passed"]}, cost=None, models=models)).unpriced == ("openai/x", "openai/y")
+    assert first(made_of({"a": ["passed"]}, cost=5, models=models)).unpriced == ()
 
 
 def test_cost_is_summed_in_whole_nano_dollars():

@@ -16,7 +16,14 @@ from orchestrator.storage.file import FileStore
 def store(tmp_path):
     async def fill():
         for number, (run, commit) in enumerate(
-            [("alpha-1", "a" * 40), ("alpha-2", "b" * 40), ("beta", "b" * 40), ("zeta", None)]
+            [
+                ("alpha-1", "a" * 40),
+                ("alpha-2", "b" * 40),
+                ("beta", "b" * 40),
+                ("zeta", None),
+                ("eta", "1234" + "0" * 36),
+                ("theta", "1234" + "1" * 36),
+            ]
         ):
             age = timedelta(hours=-number)
             await save(
@@ -40,6 +47,7 @@ def run_of(store, text):
         ("last", "alpha-1"),
         ("commit:aaaaaaa", "alpha-1"),
         ("commit:AAAA", "alpha-1"),
+        ("commit:bbbb", "alpha-2"),
     ],
 )
 def test_a_run_is_found(store, text, run):
@@ -50,11 +58,11 @@ def test_a_run_is_found(store, text, run):
     ("text", "words"),
     [
         ("alpha", "could be any of 2: alpha-1, alpha-2"),
-        ("commit:bbbb", "could be any of 2: alpha-2, beta"),
+        ("commit:1234", "could be any of 2 commits: 123400000000, 123411111111"),
         ("commit:cccc", "no run 'commit:cccc'"),
         ("commit:xyz", "4 to 40 hex digits"),
         ("betta", "did you mean 'beta'"),
-        ("", "there are 4: zeta, beta"),
+        ("", "there are 6: zeta, theta"),
         ("\x1b[2J", r"no run '\\\\x1b"),
     ],
 )

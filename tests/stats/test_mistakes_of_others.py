@@ -23,7 +23,7 @@ def test_1_one_pass_and_three_lost_trials_are_not_100_percent():
     rate = suite_rate([tally(1, 1, planned=4, task="a"), tally(0, 0, planned=4, task="b")])
     assert rate.value is None
     assert (rate.numerator, rate.denominator, rate.planned, rate.coverage) == (1, 1, 8, 0.125)
-    assert "only 1 of 8 trials were graded" in rate.reason
+    assert "only 1 of 8 trials was graded" in rate.reason
     assert task_rate(tally(1, 1, planned=4)).value is None
 
 

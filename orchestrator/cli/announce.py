@@ -1,0 +1,113 @@
+"""What is said of a run before it starts, and after it went on to its end."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from orchestrator.driver.execute import Execution
+    from orchestrator.driver.order import Loaded, Order
+    from orchestrator.plan.trials import Remaining
+    from orchestrator.records.manifest import RunManifest
+
+Sizes = dict[str, dict[str, int]]
+"""Task to agent to trials; an agent that does not run a task is absent."""
+
+
+def sizes_of(order: Order, loaded: Loaded) -> Sizes:
+    """Return how many trials an order has."""
+    from orchestrator.records.manifest import runs_task
+
+    return {
+        task.task.id: {
+            agent.name: order.samples or task.task.samples
+            for agent in loaded.agents
+            if runs_task(agent.name, task.bundles.solutions)
+        }
+        for task in loaded.tasks
+    }
+
+
+def announce(suite: str, sizes: Sizes, agents: Sequence[str], where: tuple[str, Mapping[str, str]]) -> None:
+    """Say what will run, and on which backend with which labels, before anything does."""
+    from orchestrator.report.text import plural
+
+    backend, labels = where
+    trials = sum(sum(row.values()) for row in sizes.values())
+    notes = "".join(f", {name}: {value}" for name, value in sorted(labels.items()))
+    size = f"{plural(len(sizes), 'task')} x {plural(len(agents), 'agent')} ({', '.join(agents)}) = {plural(trials, 'trial')}"
+    print(f"{suite}: {size} on {backend}{notes}", file=sys.stderr, flush=True)
+
+
+def announce_resume(manifest: RunManifest, left: Remaining) -> None:
+    """Say of which run what is left."""
+    from orchestrator.plan.trials import all_trials
+
+    sizes: Sizes = {task.id: {} for task in manifest.tasks}
+    for planned in all_trials(manifest):
+        row = sizes[planned.id.task]
+        row[planned.id.agent] = row.get(planned.id.agent, 0) + 1
+    announce(manifest.suite, sizes, [agent.name for agent in manifest.agents], (manifest.backend, manifest.labels))
+    if left.to_run or left.to_grade:
+        print(
+            f"run {manifest.run}: {len(left.to_run)} to run, {len(left.to_grade)} to grade", file=sys.stderr, flush=True
+        )
+    else:
+        print(f"run {manifest.run}: nothing was left to do", file=sys.stderr, flush=True)
+
+
+def print_plan(suite: str, sizes: Sizes, agents: Sequence[str], *, as_json: bool) -> None:
+    """Print trials by task and agent, for ``--dry-run``."""
+    if as_json:
+        rows = [
+            {"task": task, "agent": agent, "trials": count}
+            for task, row in sizes.items()
+            for agent, count in row.items()
+        ]
+        print(json.dumps({"schema_version": 1, "suite": suite, "planned": rows}, indent=2))
+        return
+    totals = [sum(row.get(agent, 0) for row in sizes.values()) for agent in agents]
+    lines = [["task", *agents, "trials"]]
+    lines += [
+        [task, *(str(row.get(agent, "-")) for agent in agents), str(sum(row.values()))] for task, row in sizes.items()
+    ]
+    lines.append(["all", *map(str, totals), str(sum(totals))])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for first, *rest in lines:
+        cells = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
+        print("  ".join([first.ljust(widths[0]), *cells]))
+
+
+def ending(manifest: RunManifest, execution: Execution, *, interrupted: bool) -> int:
+    """Say what is left and return the exit code."""
+    from orchestrator.report.program import program
+    from orchestrator.report.text import named, plural
+
+    again = f"{program()} resume {manifest.run}"
+    left = plural(execution.left, "trial")
+    are = "is" if execution.left == 1 else "are"
+    if interrupted and execution.left:
+        print(f"stopped with {left} left; go on with: {again}", file=sys.stderr)
+        return 130
+    if execution.paused is not None:
+        print(f"{execution.paused}\n{left} {are} left; when the cause is gone, go on with: {again}", file=sys.stderr)
+        return 5
+    if execution.left:
+        print(f"{left} could not be graded; go on with: {again}", file=sys.stderr)
+        return 5
+    if execution.lost:
+        one = len(execution.lost) == 1
+        launches = f"{manifest.max_launches} {'launch' if manifest.max_launches == 1 else 'launches'}"
+        used = f"{plural(len(execution.lost), 'trial')} {'has used its' if one else 'have used their'} {launches}"
+        show = f"{program()} show {manifest.run} {execution.lost[0]}"
+        print(
+            f"{used}, lost for our reasons: {named(execution.lost)}\n"
+            f"see why with: {show}; submit again to measure {'it' if one else 'them'}",
+            file=sys.stderr,
+        )
+        return 5
+    return 0
