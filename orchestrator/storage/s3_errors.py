@@ -129,6 +129,7 @@ STATUSES: dict[int, Fault] = {
     413: _SIZE,
     416: CODES["InvalidRange"],
     429: _BUSY,
+    499: _DOWN,
     501: _UNSUPPORTED,
     503: _BUSY,
     507: _FULL,

@@ -43,6 +43,13 @@ class Refuse:
 
 
 @dataclass(frozen=True)
+class Half:
+    """The connection ends after so many bytes of the request's body have reached S3."""
+
+    sent: int
+
+
+@dataclass(frozen=True)
 class Answer:
     """Something else answers; S3 hears nothing."""
 
@@ -68,7 +75,7 @@ class Late:
     seconds: float
 
 
-Fault = Lose | Refuse | Answer | Cut | Late
+Fault = Lose | Refuse | Half | Answer | Cut | Late
 Rule = Callable[[Request], Fault | None]
 
 
@@ -157,6 +164,12 @@ class _Handler(BaseHTTPRequestHandler):
             for name, value in request.headers.items():
                 if name.lower() != "expect":
                     connection.putheader(name, value)
+            if isinstance(fault, Half):
+                connection.endheaders(request.body[: fault.sent] or None)
+                connection.sock.shutdown(socket.SHUT_WR)
+                connection.sock.recv(1)  # S3 has decided
+                self._hang_up()
+                return
             connection.endheaders(request.body or None)
             answer = connection.getresponse()
             data = answer.read()

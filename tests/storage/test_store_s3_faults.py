@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator
 
 import pytest
-from s3_proxy import Answer, Cut, Fault, Late, Lose, Refuse, Request, Wire
+from s3_proxy import Answer, Cut, Fault, Half, Late, Lose, Refuse, Request, Wire
 from s3_world import ADMIN, BUCKET, Seaweed, client_of, session_of
 
 from orchestrator.errors import StoreError
@@ -61,6 +61,7 @@ def uploads_under(seaweed: Seaweed, prefix: str) -> list[str]:
         (Lose(),),
         (Lose(), Lose(), Refuse()),
         (Refuse(), Lose()),
+        (Half(0), Half(1)),
         (Answer(503, "SlowDown"), Lose(), Answer(500, "InternalError")),
         (Answer(409, "ConditionalRequestConflict"), Answer(503, ""), Answer(502, "", "<html>a proxy</html>")),
     ],
@@ -82,6 +83,16 @@ def test_a_late_answer_counts_as_lost(place: S3Place, wire: Wire) -> None:
     wire.break_next(Late(1), when="PUT")
     assert asyncio.run(store.create("outcomes/a", b"ours"))
     assert wire.summaries.count("PUT") == 2
+
+
+def test_half_an_object_is_never_ours(place: S3Place, wire: Wire) -> None:
+    """A service that keeps what it got of a broken request: seaweedfs does, of a request without a digest."""
+    store = S3Store(place, timing=QUICK)
+    store._body = lambda data: {"Body": data}
+    wire.break_next(Half(0), when="PUT")
+    with pytest.raises(StoreError, match="has 0 of its 4 bytes") as caught:
+        asyncio.run(store.create("outcomes/a", b"ours"))
+    assert caught.value.cause == "store_corrupt"
 
 
 def test_equal_bytes_of_another_writer_are_not_ours(store: S3Store, direct: S3Store, wire: Wire) -> None:
