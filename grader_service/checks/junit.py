@@ -31,6 +31,8 @@ class Report(Record):
     """Id relative to ``hidden/``, outcome, short message."""
     errors: tuple[tuple[str, str], ...]
     """Files that could not be collected, with the reason."""
+    asked: bool
+    """Whether the subject was asked anything: what went wrong after that, the agent may have caused."""
 
 
 def read_report(data: bytes | None) -> Report | None:
@@ -63,7 +65,7 @@ def judge(
         wrong = _against(report, expected)
         passed = not wrong and ended == "exit code 0"
         good = sum(outcome == "passed" and name in expected for name, outcome, _ in report.tests)
-        evidence = wrong or (() if passed else (f"the command ended with {ended}",))
+        evidence = (*wrong, *_silent(report, output)) or (() if passed else (f"the command ended with {ended}",))
         return _result(check, passed, f"{len(expected)} tests passed", f"{good} of {len(expected)} passed", evidence)
     if ended == "exit code 0" and (check.results == "exit_code" or (report is not None and _all_good(report))):
         return _result(check, True, "exit code 0", ended, ())
@@ -83,6 +85,8 @@ def _refuse_broken(check: CommandCheck, report: Report | None, expected: frozens
                 f"It said: {_last_words(output)}"
             )
             raise PermanentError(GradingError(type="check", message=message))
+        return
+    if report.asked:
         return
     if report.exit_status == _USAGE_ERROR or (report.exit_status == _NO_TESTS and expected is None):
         what = "was called wrongly" if report.exit_status == _USAGE_ERROR else "found no tests"
@@ -146,6 +150,11 @@ def _colon(message: str) -> str:
 def _tail(output: bytes) -> tuple[str, ...]:
     lines = [line for line in output[-4000:].decode("utf-8", "replace").splitlines() if line.strip()]
     return _short(lines[-10:])
+
+
+def _silent(report: Report, output: bytes) -> tuple[str, ...]:
+    """Return what a command said that ran no test."""
+    return () if report.tests or report.errors else _tail(output)
 
 
 def _last_words(output: bytes) -> str:

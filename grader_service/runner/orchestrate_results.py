@@ -1,19 +1,16 @@
-"""pytest plugin of the runner: writes what became of each test to ``/output/final.json`` (zlib, JSON).
+"""pytest plugin of the runner: reports what became of each test.
 
-``{"exit_status": n, "tests": [[id, outcome, message], …], "errors": [[file, message], …]}``. Ids are relative to ``hidden/``. An outcome is
-``passed`` only when setup, call and teardown passed and nothing was expected to fail.
+Ids are relative to ``hidden/``. An outcome is ``passed`` only when setup, call and teardown passed and nothing was expected to fail.
 """
 
 from __future__ import annotations
 
-import json
-import zlib
 from pathlib import Path
 from typing import Any
 
+import orchestrate_report  # type: ignore[import-not-found]  # it lies beside this file in the runner
 import pytest
 
-_RESULTS = Path("/output/final.json")
 _MESSAGES = 40
 _MESSAGE = 400
 _REPORT_BYTES = 60 << 10
@@ -58,9 +55,7 @@ class Results:
         packed = self._packed(int(exitstatus), _MESSAGES)
         if len(packed) > _REPORT_BYTES:  # messages quote the agent's work; their size decides nothing
             packed = self._packed(int(exitstatus), 0)
-        fresh = _RESULTS.with_suffix(".new")
-        fresh.write_bytes(packed)
-        fresh.replace(_RESULTS)
+        orchestrate_report.write(packed)
 
     def _packed(self, exitstatus: int, messages: int) -> bytes:
         tests = [
@@ -70,18 +65,16 @@ class Results:
             )
         ]
         errors = [[file, message if messages else ""] for file, message in self._errors[:_MESSAGES]]
-        earlier: dict[str, Any] = (
-            json.loads(zlib.decompress(_RESULTS.read_bytes()))
-            if _RESULTS.exists()
-            else {"tests": [], "errors": [], "exit_status": 0}
+        earlier = orchestrate_report.read()
+        data: bytes = orchestrate_report.packed(
+            {
+                "exit_status": exitstatus or earlier["exit_status"],
+                "tests": earlier["tests"] + tests,
+                "errors": earlier["errors"] + errors,
+                "asked": earlier["asked"],
+            }
         )
-        answer = {
-            "exit_status": exitstatus or earlier["exit_status"],
-            "tests": earlier["tests"] + tests,
-            "errors": earlier["errors"] + errors,
-        }
-        # A message can carry surrogates that stand alone, which strict readers of JSON refuse.
-        return zlib.compress(json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace"))
+        return data
 
     def _relative(self, path: Path) -> str:
         try:

@@ -172,6 +172,41 @@ def test_a_command_that_does_not_end_fails_at_its_time_limit(world: GraderWorld)
     assert (verdict.result, verdict.checks[0].actual) == ("failed", "not finished within 1 s")
 
 
+ASK = "from subject import call\nimport pytest\n"
+
+
+@pytest.mark.parametrize("more", [{}, {"expect": "hidden/ids.txt"}])
+@pytest.mark.parametrize(
+    ("command", "conftest", "words"),
+    [
+        ("pytest -q hidden/tests", f"{ASK}call('work:fail')\n", "SubjectError: KeyError"),
+        (
+            "python3 hidden/tests/conftest.py && pytest -q hidden/tests",
+            f"{ASK}call('work:fail')\n",
+            "SubjectError: KeyError",
+        ),
+        (
+            "pytest -q hidden/tests",
+            f"{ASK}if call('work:Box.double', 1) == 2: collect_ignore_glob = ['*']\n",
+            "no tests ran",
+        ),
+    ],
+)
+def test_what_the_agent_can_stop_before_any_test_fails(
+    world: GraderWorld, command: str, conftest: str, words: str, more: dict[str, str]
+) -> None:
+    hidden: Files = {
+        "tests/conftest.py": conftest,
+        "tests/test_it.py": "def test(): pass\n",
+        "ids.txt": "tests/test_it.py::test\n",
+    }
+    world.task(BEFORE, [check(run=command, **more)], hidden=hidden)
+    world.left(BEFORE)
+    verdict = world.grade()
+    assert verdict.result == "failed", lines(verdict)
+    assert words in lines(verdict)
+
+
 def test_a_command_that_runs_no_tests_is_the_authors_mistake(world: GraderWorld) -> None:
     world.task(BEFORE, [check(run="pytest -q hidden/nowhere")], hidden=HIDDEN)
     world.left(BEFORE)
