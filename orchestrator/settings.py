@@ -134,7 +134,8 @@ class SettingsFile(_Part):
     """``orchestrate.toml``: everything that can be set. Paths in it are relative to it."""
 
     store: str = Field(default=".orchestrate/store", min_length=1)
-    """Where runs are kept: a folder or a ``file://`` URL."""
+    """Where runs are kept: a folder, a ``file://`` URL, or ``s3://BUCKET/PREFIX`` with ``?endpoint=http://HOST:PORT`` for a
+    service that speaks S3. Credentials are found as AWS tools find them and never stand here."""
     backend: Literal["auto", "bubblewrap", "container", "kubernetes"] = "auto"
     """Where trials run."""
     pool: Literal["inline", "ray"] = "inline"

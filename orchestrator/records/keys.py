@@ -86,3 +86,8 @@ def parse_verdict(key: str) -> TrialId | None:
 def grading_try(run: str, trial: TrialId, unique: str) -> str:
     """Key of the note about a passing failure of the grader."""
     return f"grades/{_part(run)}/{_part(str(trial))}/tries/{unique}.json"
+
+
+def probe(unique: str, name: str) -> str:
+    """Key of a marker that a probe of the store leaves."""
+    return f"probes/{unique}/{name}"

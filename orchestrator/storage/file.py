@@ -21,13 +21,13 @@ from typing import BinaryIO, ParamSpec, TypeVar
 
 from orchestrator.errors import NotFoundError, StoreError
 from orchestrator.records.base import BlobRef
+from orchestrator.storage.names import check_key, check_prefix
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _TEMPORARY = ".tmp"
 _CHUNK = 1 << 20
-_PART_BYTES = 255
 _ADVICE = {
     errno.ENOSPC: ("store_full", "the disk is full: free space there or choose another store"),
     errno.EDQUOT: ("store_full", "the disk quota is used up: free space there or choose another store"),
@@ -69,29 +69,6 @@ def _translated(path: Path, doing: str) -> Iterator[None]:
         cause, advice = _ADVICE.get(error.errno or 0, ("store_io", "see whether the disk is well, then resume"))
         msg = f"the store could not {doing} {path}: {error.strerror or error}; {advice}"
         raise StoreError(msg, cause=cause) from error
-
-
-def _check_part(key: str, part: str) -> str | None:
-    if not part:
-        return "has an empty part"
-    if part.startswith("."):
-        return f"has the part {part!r}, which begins with a dot"
-    if any(ord(char) < 32 for char in part) or "\\" in part:
-        return f"has the part {part!r} with a control character or a backslash"
-    try:
-        size = len(part.encode())
-    except UnicodeEncodeError:
-        return "is not UTF-8 text"
-    return f"has a part of {size} bytes; {_PART_BYTES} are possible" if size > _PART_BYTES else None
-
-
-def check_key(key: str) -> None:
-    """Raise StoreError unless the key is relative, without empty, dotted, unprintable or overlong parts."""
-    for part in key.split("/"):
-        fault = _check_part(key, part)
-        if fault is not None:
-            msg = f"{key[:200]!r} cannot be a store key: it {fault}"
-            raise StoreError(msg, cause="store_key")
 
 
 def _sync_folder(folder: Path) -> None:
@@ -159,8 +136,7 @@ class FileStore:
 
     async def list(self, prefix: str) -> list[str]:
         """Return all keys that begin with the prefix, sorted. Objects being written are not in it."""
-        if prefix.strip("/"):
-            check_key(prefix.rstrip("/"))
+        check_prefix(prefix)
         return await _in_thread(_keys, self.root, prefix)
 
     def _path(self, key: str) -> Path:

@@ -5,15 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from orchestrator.errors import RefusedError, SpecError
+from orchestrator.errors import SpecError
 from orchestrator.interfaces import ObjectStore
 from orchestrator.storage.file import FileStore
 
 
 def open_store(url: str) -> ObjectStore:
-    """Return the store at ``file:///absolute/folder`` or at a plain path. Nothing is made or contacted yet.
+    """Return the store at a URL. Nothing is made or contacted yet.
 
-    Raises RefusedError for ``s3://``, which this version does not have, and SpecError for anything else.
+    - ``file:///absolute/folder`` or a plain path: a folder.
+    - ``s3://BUCKET/PREFIX``: a bucket, which must exist. Credentials and region are found as every AWS tool finds them
+      (environment, profile, role) and never stand in the URL. Options of an S3-compatible service follow a ``?``, joined
+      by ``&``: ``endpoint=http://HOST:PORT``, ``region=NAME``, ``path_style=true|false`` (bucket in the path; true where an
+      endpoint is given), ``checksums=when_supported|when_required`` (checksums in requests and answers; when_required
+      where an endpoint is given, since many compatibles refuse S3's newer ones).
+
+    Raises SpecError.
     """
     scheme, found, _ = url.partition("://")
     if not found:
@@ -22,10 +29,12 @@ def open_store(url: str) -> ObjectStore:
             raise SpecError(msg)
         return FileStore(Path(url).expanduser())
     if scheme == "s3":
-        msg = f"store {url!r}: s3:// comes with a later version; use a folder (file:///absolute/path or a plain path)"
-        raise RefusedError(msg)
+        from orchestrator.storage.s3 import S3Store
+        from orchestrator.storage.s3_place import parse_place
+
+        return S3Store(parse_place(url))
     if scheme != "file":
-        msg = f"store {url!r}: unknown kind {scheme!r}; use file:///absolute/path or a plain path"
+        msg = f"store {url!r}: unknown kind {scheme!r}; use a folder, file:///absolute/path or s3://BUCKET/PREFIX"
         raise SpecError(msg)
     parts = urlsplit(url)
     if parts.netloc not in {"", "localhost"} or not parts.path.startswith("/") or parts.query or parts.fragment:
