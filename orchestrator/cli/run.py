@@ -142,6 +142,7 @@ async def _drive(
         with Progress(len(all_trials(manifest))) as progress:
             work = local.run(manifest, progress, stop.use)
             execution = await stoppable(work, stop, f"Go on with: orchestrate resume {manifest.run}")
+    await _commit_rows(place.store, settings, manifest.run)
     await _print_report(place.store, manifest.run, as_json=as_json)
     return _ending(manifest, execution, interrupted=stop.asked)
 
@@ -193,6 +194,18 @@ def _announce(order: Order, loaded: Loaded, backend: str, labels: dict[str, str]
     notes = "".join(f", {name}: {value}" for name, value in sorted(labels.items()))
     size = f"{len(loaded.tasks)} tasks x {len(loaded.agents)} agents ({agents}) = {trials} trials"
     print(f"{loaded.suite.suite.id}: {size} on {backend}{notes}", file=sys.stderr, flush=True)
+
+
+async def _commit_rows(store: ObjectStore, settings: Settings, run: str) -> None:
+    """Add the run to the dataset. The run is complete without that: whatever goes wrong here is said, not raised."""
+    from orchestrator.driver.dataset import commit_rows
+
+    try:
+        await commit_rows(store, settings, run)
+    except Exception as error:  # noqa: BLE001 - the dataset can be made again at any time, a run cannot
+        reason = str(error) or type(error).__name__
+        print(f"warning: the dataset has no rows of this run yet: {reason}", file=sys.stderr)
+        print(f"the run itself is kept; when the cause is gone: orchestrate rebuild {run}", file=sys.stderr)
 
 
 async def _print_report(store: ObjectStore, run: str, *, as_json: bool) -> None:
