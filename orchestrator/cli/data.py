@@ -35,7 +35,7 @@ def query(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask the dataset of all runs in SQL. p50(x), p95(x) and p99(x) are exact. SHOW TABLES and DESCRIBE trials tell what there is."""
+    """Ask the dataset of all runs in SQL. p50(x), p95(x) and p99(x) are exact; the view 'columns' says what each column means."""
     asyncio.run(_query(sql, settings_from(store=store), as_json=as_json))
 
 

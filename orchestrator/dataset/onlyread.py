@@ -39,7 +39,7 @@ SHAPES = frozenset(
     }
 )
 """Nodes of the tree that are no expressions: queries, what they read from, and how they are ordered and cut."""
-TABLE_FUNCTIONS = frozenset({"unnest", "range", "generate_series", "duckdb_columns", "duckdb_functions"})
+TABLE_FUNCTIONS = frozenset({"unnest", "range", "generate_series"})
 """Functions that may stand where a table stands."""
 
 

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     import duckdb
 
 MACROS = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
-"""Aggregates beside DuckDB's own: exact, by linear interpolation (type 7 of Hyndman and Fan 1996), as in every report."""
+"""Aggregates of numbers beside DuckDB's own: exact, by linear interpolation (type 7 of Hyndman and Fan 1996), as in every report."""
+
+COLUMNS_VIEW = 'columns("table", "column", "type", doc)'
+"""One view more: what each column of each table means."""
 
 
 @dataclass(frozen=True)
@@ -119,10 +122,11 @@ def open_views(connection: duckdb.DuckDBPyConnection, sources: Mapping[str, Sour
     notes: list[str] = []
     for name, source in sources.items():
         connection.execute(f"CREATE VIEW {name} AS {_select(connection, TABLES[name], source, notes)}")
-        for column in TABLES[name].columns:
-            connection.execute(f"COMMENT ON COLUMN {name}.{_name(column.name)} IS {_text(column.doc)}")
+    facts = [(table.name, c.name, SQL_TYPES[c.type], c.doc) for table in TABLES.values() for c in table.columns]
+    rows = ", ".join(f"({', '.join(map(_text, row))})" for row in facts)
+    connection.execute(f"CREATE VIEW {COLUMNS_VIEW} AS SELECT * FROM (VALUES {rows})")
     for name, share in MACROS.items():
-        connection.execute(f"CREATE MACRO {name}(x) AS quantile_cont(x, {share})")
+        connection.execute(f"CREATE MACRO {name}(x) AS quantile_cont(x::DOUBLE, {share})")
     paths = [str(path) for source in sources.values() for path in source.paths]
     # The pattern that means a path is asked for first, then the path itself.
     connection.execute(f"SET allowed_paths = {_list(sorted({*paths, *map(_pattern, paths)}))}")
