@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from aiohttp import web
-from orchestrator.sandbox.bubblewrap.backend import BubblewrapBackend
 
 from grader_service.checks.case import Tools
 from grader_service.evidence import NothingToGradeError
@@ -23,6 +22,7 @@ from orchestrator.errors import InfrastructureError
 from orchestrator.records import keys
 from orchestrator.records.ids import TrialId
 from orchestrator.records.verdict import Verdict
+from orchestrator.sandbox.bubblewrap.backend import BubblewrapBackend
 from orchestrator.storage.bundles import BundleCache
 from orchestrator.storage.open import open_store
 
@@ -64,7 +64,8 @@ class Service:
         try:
             body = await request.json()
             run, trial = str(body["run"]), TrialId.parse(str(body["trial"]))
-        except (ValueError, KeyError, TypeError) as error:
+            keys.manifest(run)  # a name that no key can have is the asker's mistake
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             return _problem(400, "bad_request", f'send {{"run": …, "trial": "TASK@AGENT:N"}} ({error})')
         try:
             verdict = await asyncio.shield(self._task(run, trial))

@@ -105,7 +105,7 @@ class Door:
 
 @dataclass(frozen=True, kw_only=True)
 class RelaySink:
-    """Frozen state goes to the relay: ``PUT /launch/state/entries`` and ``PUT /launch/state/changes``, each once."""
+    """Frozen state goes to the relay: ``PUT /launch/state/output``, ``…/entries`` and ``…/changes``, each once, in this order."""
 
     socket: str
     """Unix socket of the relay."""
@@ -199,6 +199,8 @@ class Frozen:
     """The blobs; None with ``sink=None``. With a FolderSink the keys are file names in that folder."""
     output: bytes
     """The last output of the program."""
+    output_blob: BlobRef | None
+    """The same as the relay keeps it; None with another sink, or when there was no output."""
     final: bytes | None
     """Raw bytes of ``/output/final.json`` when it is a regular file of at most 64 KiB; not parsed."""
     findings: tuple[Finding, ...] = ()

@@ -43,9 +43,9 @@ class Case:
     """Folder with ``entries.jsonl`` and ``changes.tar``; None when the launch left nothing."""
 
     @property
-    def disk_bytes(self) -> int:
-        """The largest frozen workspace that the task allows, in bytes."""
-        return self.planned.environment.resources.disk
+    def state_bytes(self) -> int:
+        """The most bytes that a frozen workspace can have: hard links and sparse files let it say twice what its disk held."""
+        return 2 * self.planned.environment.resources.disk
 
     def pristine(self) -> tuple[Input, ...]:
         """The workspace as the agent got it, for a sandbox; an empty one has no folder in its bundle."""

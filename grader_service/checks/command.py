@@ -10,15 +10,14 @@ import asyncio
 import json
 import logging
 import socket
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
 from grader_service.checks.case import Case, Ending, Frozen, PermanentError, Tools
 from grader_service.checks.junit import judge, read_report
-from grader_service.checks.limited import without_state
-from grader_service.programs import LIB, PACKAGES, RUNNER, RUNNER_PACKAGES, packages_of
+from grader_service.checks.limited import prove_state, without_state
+from grader_service.programs import LIB, PACKAGES, RUNNER, runner_packages
 from orchestrator.interfaces import Input, SandboxBackend, SandboxLimits, SandboxSpec
 from orchestrator.records.verdict import CheckResult, GradingError
 from orchestrator.spec.checks import CommandCheck
@@ -42,8 +41,7 @@ async def run_command(check: CommandCheck, case: Case, tools: Tools) -> CheckRes
         tools.backend, _runner(check, case, tools), _subject(check, case, case.state, tools)
     )
     if subject is not None and subject.exit.code == _EVIDENCE_EXIT:
-        message = "the frozen state contradicts itself: the subject could not be put together"
-        raise PermanentError(GradingError(type="evidence", message=message))
+        await prove_state(case, case.state, tools)  # the agent's code ran there too, and may have made that exit code
     report = read_report(frozen.final)
     expected = _expected_ids(check, case.graders)
     result = judge(check, ending, report, expected, frozen.output)
@@ -124,7 +122,6 @@ def _with_channel(spec: SandboxSpec, channel: socket.socket) -> SandboxSpec:
 
 
 def _runner(check: CommandCheck, case: Case, tools: Tools) -> SandboxSpec:
-    packages = packages_of(RUNNER_PACKAGES, sys.path)
     hidden = case.graders / "hidden"
     inputs = [Input(source=tools.programs.runner, target=RUNNER)]
     if hidden.is_dir():
@@ -149,7 +146,7 @@ def _runner(check: CommandCheck, case: Case, tools: Tools) -> SandboxSpec:
         },
         inputs=tuple(inputs),
         requires=("python3",),
-        packages=packages,
+        packages=runner_packages(),
     )
 
 
@@ -161,7 +158,7 @@ def _subject(check: CommandCheck, case: Case, state: Path, tools: Tools) -> Sand
         "state": "/grader/state",
         "pristine": "/grader/pristine",
         "root": workdir,
-        "limit_bytes": case.disk_bytes,
+        "limit_bytes": case.state_bytes,
         "pythonpath": [workdir if folder in {".", "./"} else f"{workdir}/{folder.rstrip('/')}" for folder in folders],
         "callee": f"{LIB}/grader_service/subject/callee.py",
     }

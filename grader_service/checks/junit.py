@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
+from collections.abc import Set
 
 from pydantic import ValidationError
 
@@ -15,6 +16,9 @@ from orchestrator.spec.checks import CommandCheck
 _REPORT_BYTES = 16 << 20
 _LINES = 20
 _LINE = 300
+_OTHERS = 3
+"""Tests that are named beside one that did not run."""
+_IMPORT_ERRORS = ("ModuleNotFoundError: ", "ImportError: ")
 _USAGE_ERROR, _NO_TESTS = 4, 5
 
 
@@ -74,13 +78,16 @@ def _refuse_broken(check: CommandCheck, report: Report | None, expected: frozens
     """What only the author can have caused is no result of the agent."""
     if report is None:
         if check.results == "junit" or expected is not None:
-            said = " | ".join(_tail(output)[-3:]) or "nothing"
-            message = f"check {check.id}: the command reported no tests; with results or expect it must run pytest. It said: {said}"
+            message = (
+                f"check {check.id}: the command reported no tests; with results or expect it must run pytest. "
+                f"It said: {_last_words(output)}"
+            )
             raise PermanentError(GradingError(type="check", message=message))
         return
     if report.exit_status == _USAGE_ERROR or (report.exit_status == _NO_TESTS and expected is None):
         what = "was called wrongly" if report.exit_status == _USAGE_ERROR else "found no tests"
-        raise PermanentError(GradingError(type="check", message=f"check {check.id}: pytest {what} ({check.run})"))
+        message = f"check {check.id}: pytest {what} ({check.run}). It said: {_last_words(output)}"
+        raise PermanentError(GradingError(type="check", message=message))
 
 
 def _all_good(report: Report) -> bool:
@@ -97,8 +104,8 @@ def _against(report: Report, expected: frozenset[str]) -> tuple[str, ...]:
         if outcome != "passed" and name in expected
     ]
     lines += [f"{name}: reported {count} times" for name, count in sorted(times.items()) if count > 1]
-    lines += [f"{file}: could not be collected{_colon(message)}" for file, message in report.errors]
-    lines += [f"{name}: did not run" for name in sorted(expected - outcomes.keys())]
+    lines += _not_collected(report)
+    lines += _did_not_run(expected, outcomes.keys())
     lines += [
         f"{name}: {outcome}, and not expected"
         for name, (outcome, _) in sorted(outcomes.items())
@@ -113,8 +120,23 @@ def _tests_that_failed(report: Report | None) -> tuple[str, ...]:
     lines = [
         f"{name}: {outcome}{_colon(message)}" for name, outcome, message in sorted(report.tests) if outcome != "passed"
     ]
-    lines += [f"{file}: could not be collected{_colon(message)}" for file, message in report.errors]
-    return _short(lines)
+    return _short([*lines, *_not_collected(report)])
+
+
+def _not_collected(report: Report) -> list[str]:
+    """Return why files could not be collected, and a hint where a hidden test imports what it can only ask for."""
+    lines = [f"{file}: could not be collected{_colon(message)}" for file, message in report.errors]
+    if any(message.startswith(_IMPORT_ERRORS) for _, message in report.errors):
+        lines.append("hidden tests cannot import the workspace; use `from subject import call`")
+    return lines
+
+
+def _did_not_run(expected: Set[str], ran: Set[str]) -> list[str]:
+    """Return what is missing; the first line names what ran instead, where an id is likely misspelt."""
+    missing, others = sorted(expected - ran), sorted(ran - expected)
+    more = f" and {len(others) - _OTHERS} more" if len(others) > _OTHERS else ""
+    instead = f"; these ran: {', '.join(others[:_OTHERS])}{more}" if others else "" if ran else "; no test ran"
+    return [f"{name}: did not run{instead if index == 0 else ''}" for index, name in enumerate(missing)]
 
 
 def _colon(message: str) -> str:
@@ -124,6 +146,10 @@ def _colon(message: str) -> str:
 def _tail(output: bytes) -> tuple[str, ...]:
     lines = [line for line in output[-4000:].decode("utf-8", "replace").splitlines() if line.strip()]
     return _short(lines[-10:])
+
+
+def _last_words(output: bytes) -> str:
+    return " | ".join(_tail(output)[-3:]) or "nothing"
 
 
 def _short(lines: list[str]) -> tuple[str, ...]:

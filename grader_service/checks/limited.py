@@ -67,6 +67,16 @@ async def run_limited(checks: Sequence[LimitedCheck], case: Case, tools: Tools) 
     return [_result(check, result) for check, result in zip(checks, answer.results, strict=True)]
 
 
+async def prove_state(case: Case, state: Path, tools: Tools) -> None:
+    """Put the frozen workspace together where no process of the agent's can be.
+
+    Raises PermanentError when the state contradicts itself, SandboxError.
+    """
+    _, frozen = await run_to_end(tools.backend, _spec((), case, state, tools))
+    if frozen.final is not None and (problem := _parse(frozen.final).evidence) is not None:
+        raise PermanentError(GradingError(type="evidence", message=problem[:500]))
+
+
 def without_state(name: str, kind: str) -> CheckResult:
     """Return the result of a check that needs a frozen state where the launch left none."""
     line = "the launch left no state to look at"
@@ -112,9 +122,10 @@ def _spec(checks: Sequence[LimitedCheck], case: Case, state: Path, tools: Tools)
         "pristine": "/grader/pristine",
         "hidden": "/grader/hidden",
         "root": "/workspace/frozen",
-        "limit_bytes": case.disk_bytes,
+        "limit_bytes": case.state_bytes,
         "packages": [PACKAGES] if packages else [],
         "checks": [check.model_dump(mode="json") for check in checks],
+        "lay": not checks,
         "seconds": settings.check_seconds,
         "memory_bytes": settings.check_memory_bytes,
     }
@@ -131,7 +142,7 @@ def _spec(checks: Sequence[LimitedCheck], case: Case, state: Path, tools: Tools)
         limits=SandboxLimits(
             cpu=1,
             memory_bytes=2 * settings.check_memory_bytes,
-            disk_bytes=2 * case.disk_bytes + (256 << 20),
+            disk_bytes=case.state_bytes + (256 << 20),
             processes=32,
             wall_seconds=settings.check_seconds * 2 * len(checks) + 60,
             output_bytes=8192,

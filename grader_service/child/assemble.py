@@ -7,24 +7,40 @@ EvidenceError. Runs inside a sandbox only (limited child and subject).
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import json
 import os
 import shutil
 import tarfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, Any
+
+from orchestrator.spec.globs import matches_any
 
 _TYPES = frozenset({"file", "dir", "symlink", "fifo", "socket", "char_device", "block_device"})
 _ORIGINS = frozenset({"pristine", "changed", "added", "removed"})
+_LEFT_OUT = "left_out"
 _LINE_BYTES = 64 << 10
 _CHUNK = 1 << 20
 AREA = "workspace/"
+BY_PRODUCTS = ("**/__pycache__/**", "**/.pytest_cache/**")
+"""What running visible tests leaves behind: never evidence of a changed path, and never there when hidden tests run.
+
+A ``.pyc`` beside its source is no by-product: Python imports it like a source file.
+"""
 
 
 class EvidenceError(Exception):
     """The frozen state contradicts itself. The message names the path, never a file's content."""
+
+
+class TooMuchError(Exception):
+    """What was left is too long or too much to be put together again: the agent's doing."""
+
+
+_TOO_MUCH = frozenset({errno.ENAMETOOLONG, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMLINK})
 
 
 @dataclass(frozen=True)
@@ -42,7 +58,7 @@ class Entry:
     @property
     def there(self) -> bool:
         """Whether something stands at the path."""
-        return self.origin != "removed"
+        return self.origin not in {"removed", _LEFT_OUT}
 
 
 def shown(text: str) -> str:
@@ -103,12 +119,32 @@ def _check_parents(entries: dict[str, Entry]) -> None:
             raise EvidenceError(msg)
 
 
+def without_by_products(entries: dict[str, Entry]) -> dict[str, Entry]:
+    """Return the entries, what the agent changed below by-product folders left out: a cache can carry code that no source shows."""
+    return {
+        path: replace(entry, origin=_LEFT_OUT)
+        if entry.origin in {"changed", "added"} and entry.type != "dir" and matches_any(BY_PRODUCTS, path)
+        else entry
+        for path, entry in entries.items()
+    }
+
+
 def assemble(entries: dict[str, Entry], *, changes: str, pristine: str, root: str, limit_bytes: int) -> None:
     """Lay the frozen workspace into the existing folder ``root``, which must be empty.
 
-    ``limit_bytes`` bounds the sum of all file sizes. Raises EvidenceError when the inputs contradict each other, OSError when the
-    disk does not take them.
+    ``limit_bytes`` bounds the sum of all file sizes. Raises EvidenceError when the inputs contradict each other, TooMuchError when the
+    disk does not take what the agent left, OSError when it cannot be read or written for another reason.
     """
+    try:
+        _assemble(entries, changes, pristine, root, limit_bytes)
+    except OSError as error:
+        if error.errno not in _TOO_MUCH:
+            raise
+        msg = f"the workspace cannot be put together again: {error.strerror}"
+        raise TooMuchError(msg) from error
+
+
+def _assemble(entries: dict[str, Entry], changes: str, pristine: str, root: str, limit_bytes: int) -> None:
     total = sum(entry.size for entry in entries.values() if entry.there and entry.type == "file" and entry.sha256)
     if total > limit_bytes:
         msg = f"the frozen files have {total} bytes together, more than the {limit_bytes} that the task allows"
@@ -148,7 +184,7 @@ def _lay_changes(entries: dict[str, Entry], changes: str, root: str) -> None:
                     msg = f"the tar has {shown(member.name)!r}, which the entry list does not"
                     raise EvidenceError(msg)
                 continue  # what the agent put into /output is no part of the workspace
-            if member.isdir() and entry.type == "dir":
+            if (member.isdir() and entry.type == "dir") or entry.origin == _LEFT_OUT:
                 continue
             if path not in wanted:
                 msg = f"the tar has {shown(path)!r} twice, or as something that the entry list does not say"

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from grader_service.child.assemble import Entry, shown
+from grader_service.child.assemble import BY_PRODUCTS, Entry, shown
 from grader_service.child.results import Result
 from grader_service.child.workspace import Workspace
 from orchestrator.spec.globs import matches
-
-BY_PRODUCTS = ("**/__pycache__/**", "**/*.pyc", "**/.pytest_cache/**")
-"""What running visible tests leaves behind. Never evidence of a changed path."""
 
 
 def check_diff(spec: dict[str, Any], world: Workspace) -> Result:

@@ -86,10 +86,12 @@ def _ini(text: str) -> Any:
 def _plain(value: Any) -> Any:
     """Times become RFC 3339 text, keys become text: what a task file can say."""
     if isinstance(value, dict):
-        return {
-            key if isinstance(key, str) else json.dumps(_plain(key), default=str): _plain(item)
-            for key, item in value.items()
-        }
+        return _no_duplicates(
+            [
+                (key if isinstance(key, str) else json.dumps(_plain(key), default=str), _plain(item))
+                for key, item in value.items()
+            ]
+        )
     if isinstance(value, list | tuple | set):
         return [_plain(item) for item in value]
     if isinstance(value, dt.date | dt.time):

@@ -1,12 +1,13 @@
 """The limited child: evaluates checks over a frozen state, each in a process of its own with hard limits.
 
 Input: one JSON object on standard input, ``{"state", "pristine", "hidden", "root", "limit_bytes", "packages": […], "checks": […],
-"seconds": n, "memory_bytes": n}``. Output: ``/output/final.json``, ``{"results": [...]}`` in the order of the checks, or
+"lay": bool, "seconds": n, "memory_bytes": n}``. Output: ``/output/final.json``, ``{"results": [...]}`` in the order of the checks, or
 ``{"evidence": "…"}`` when the state contradicts itself. Ends with 0 in both cases.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -32,8 +33,9 @@ def main() -> None:
     world = Workspace(job["state"], job["pristine"], job["hidden"], job["root"], job["limit_bytes"])
     try:
         _ = world.entries
-        if any(spec["type"] in _LAYING for spec in job["checks"]):
-            world.lay()
+        if job["lay"] or any(spec["type"] in _LAYING for spec in job["checks"]):
+            with contextlib.suppress(Unusable):  # each check that needs the files says so itself
+                world.lay()
         answer: dict[str, Any] = {"results": [_isolated(spec, world, job) for spec in job["checks"]]}
     except EvidenceError as error:
         answer = {"evidence": str(error)}
@@ -70,7 +72,8 @@ def evaluate(spec: dict[str, Any], world: Workspace) -> Result:
     except Broken as problem:
         return Result(None, problem=str(problem))
     except (MemoryError, RecursionError) as error:
-        return Result(False, None, f"cannot be read within limits ({type(error).__name__})")
+        words = f"cannot be read within limits ({type(error).__name__})"
+        return Result(False, None, words, (words,))
 
 
 def _isolated(spec: dict[str, Any], world: Workspace, job: dict[str, Any]) -> dict[str, Any]:

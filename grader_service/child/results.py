@@ -11,6 +11,7 @@ from grader_service.child.assemble import shown
 _LINES = 20
 _LINE = 300
 _VALUE = 600
+_DEPTH = 50
 
 
 @dataclass
@@ -42,7 +43,10 @@ def line(text: str) -> str:
 
 
 def small(value: Any) -> Any:
-    """Return a JSON value, or its shortened text when it is large or no JSON."""
+    """Return a JSON value, or its shortened text when it is large or no JSON that every reader takes.
+
+    Readers differ about surrogates that stand alone and about deep nesting; neither may keep a verdict from being read.
+    """
     if isinstance(value, str):
         return shown(value if len(value) <= _VALUE else f"{value[: _VALUE - 1]}… ({len(value)} characters)")
     try:
@@ -50,6 +54,14 @@ def small(value: Any) -> Any:
     except (TypeError, ValueError, RecursionError):
         text = repr(type(value))
     else:
-        if len(text) <= _VALUE:
+        if len(text) <= _VALUE and _plain(value, _DEPTH):
             return value
-    return shown(text[: _VALUE - 1] + "…")
+    return shown(text if len(text) <= _VALUE else text[: _VALUE - 1] + "…")
+
+
+def _plain(value: Any, levels: int) -> bool:
+    if isinstance(value, str):
+        return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    return not isinstance(value, list) or (levels > 0 and all(_plain(item, levels - 1) for item in value))

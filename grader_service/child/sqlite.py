@@ -23,6 +23,7 @@ _FORBIDDEN_FUNCTIONS = frozenset(
 
 def check_sql(spec: dict[str, Any], world: Workspace) -> Result:
     """Evaluate a ``sql`` check. Rows are compared with their types; text, numbers and null never equal each other."""
+    _prove_readable(spec["query"])
     world.lay()
     try:
         rows = _query(world, spec["database"], spec["query"])
@@ -46,12 +47,22 @@ def _query(world: Workspace, path: str, query: str) -> list[tuple[Any, ...]]:
         finally:
             connection.close()
     except (sqlite3.Error, MemoryError, OverflowError) as error:
-        text = str(error) or type(error).__name__
-        if any(word in text for word in _AUTHOR):
-            msg = f"the query cannot run: {text}"
-            raise Broken(msg) from error
-        msg = f"the query over {path} ended with: {text}"
+        msg = f"the query over {path} ended with: {str(error) or type(error).__name__}"
         raise Unusable(msg) from error
+
+
+def _prove_readable(query: str) -> None:
+    """Ask an empty database of our own first: what a database of the agent's says about the query may be made up. Raises Broken."""
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        connection.set_authorizer(_authorize)
+        connection.execute("explain " + query)
+    except (sqlite3.Error, ValueError) as error:
+        if any(word in str(error) for word in _AUTHOR):
+            msg = f"the query cannot run: {error}"
+            raise Broken(msg) from error
+    finally:
+        connection.close()
 
 
 def _uri(where: str) -> str:

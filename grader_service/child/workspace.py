@@ -7,7 +7,7 @@ import stat
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from grader_service.child.assemble import Entry, assemble, read_entries, shown
+from grader_service.child.assemble import Entry, TooMuchError, assemble, read_entries, shown
 
 TEXT_BYTES = 64 << 20
 
@@ -34,6 +34,7 @@ class Workspace:
     """Where the frozen workspace is put together."""
     limit_bytes: int
     _laid: bool = field(default=False, repr=False)
+    _refused: str = field(default="", repr=False)
 
     @cached_property
     def entries(self) -> dict[str, Entry]:
@@ -48,17 +49,22 @@ class Workspace:
         ]
 
     def lay(self) -> None:
-        """Put the files together, once."""
+        """Put the files together, once. Raises EvidenceError, Unusable."""
         if not self._laid:
             os.makedirs(self.root, exist_ok=True)  # noqa: PTH103
-            assemble(
-                self.entries,
-                changes=f"{self.state}/changes.tar",
-                pristine=self.pristine,
-                root=self.root,
-                limit_bytes=self.limit_bytes,
-            )
             self._laid = True
+            try:
+                assemble(
+                    self.entries,
+                    changes=f"{self.state}/changes.tar",
+                    pristine=self.pristine,
+                    root=self.root,
+                    limit_bytes=self.limit_bytes,
+                )
+            except TooMuchError as error:
+                self._refused = str(error)
+        if self._refused:
+            raise Unusable(self._refused)
 
     def find(self, path: str) -> tuple[str, Entry]:
         """Return the file on disk and its entry. Links are followed inside the workspace only. Raises Unusable."""

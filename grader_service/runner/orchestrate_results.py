@@ -16,6 +16,7 @@ import pytest
 _RESULTS = Path("/output/final.json")
 _MESSAGES = 40
 _MESSAGE = 400
+_REPORT_BYTES = 60 << 10
 
 
 class Results:
@@ -54,25 +55,33 @@ class Results:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         """Write everything, added to what an earlier session of the same command wrote."""
+        packed = self._packed(int(exitstatus), _MESSAGES)
+        if len(packed) > _REPORT_BYTES:  # messages quote the agent's work; their size decides nothing
+            packed = self._packed(int(exitstatus), 0)
+        fresh = _RESULTS.with_suffix(".new")
+        fresh.write_bytes(packed)
+        fresh.replace(_RESULTS)
+
+    def _packed(self, exitstatus: int, messages: int) -> bytes:
         tests = [
-            [name, outcome, self._messages.get(name, "") if index < _MESSAGES else ""]
+            [name, outcome, self._messages.get(name, "") if index < messages else ""]
             for index, (name, outcome) in enumerate(
                 sorted(self._outcomes.items(), key=lambda pair: pair[1] == "passed")
             )
         ]
+        errors = [[file, message if messages else ""] for file, message in self._errors[:_MESSAGES]]
         earlier: dict[str, Any] = (
             json.loads(zlib.decompress(_RESULTS.read_bytes()))
             if _RESULTS.exists()
             else {"tests": [], "errors": [], "exit_status": 0}
         )
         answer = {
-            "exit_status": int(exitstatus) or earlier["exit_status"],
+            "exit_status": exitstatus or earlier["exit_status"],
             "tests": earlier["tests"] + tests,
-            "errors": earlier["errors"] + self._errors[:_MESSAGES],
+            "errors": earlier["errors"] + errors,
         }
-        fresh = _RESULTS.with_suffix(".new")
-        fresh.write_bytes(zlib.compress(json.dumps(answer).encode()))
-        fresh.replace(_RESULTS)
+        # A message can carry surrogates that stand alone, which strict readers of JSON refuse.
+        return zlib.compress(json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace"))
 
     def _relative(self, path: Path) -> str:
         try:
@@ -92,9 +101,19 @@ def _outcome(report: pytest.TestReport) -> str:
 
 
 def _message(report: Any) -> str:
-    crash = getattr(report.longrepr, "reprcrash", None)
-    text = crash.message if crash is not None else str(report.longrepr or "")
-    return str(text)[:_MESSAGE]
+    found = report.longrepr
+    if isinstance(found, tuple):  # of a skipped test: file, line, reason
+        return str(found[2])[:_MESSAGE]
+    crash = getattr(found, "reprcrash", None)
+    text = str(crash.message) if crash is not None else _cause(str(found or ""))
+    return text[:_MESSAGE]
+
+
+def _cause(text: str) -> str:
+    """Return the last line of a text that says why; pytest marks those with an ``E``."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    marked = [line[2:] for line in lines if line.startswith("E ")]
+    return next(iter((marked or lines)[-1:]), "").strip()
 
 
 def pytest_configure(config: pytest.Config) -> None:

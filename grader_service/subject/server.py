@@ -19,7 +19,14 @@ import sys
 import time
 from typing import Any
 
-from grader_service.child.assemble import Entry, EvidenceError, assemble, read_entries
+from grader_service.child.assemble import (
+    Entry,
+    EvidenceError,
+    TooMuchError,
+    assemble,
+    read_entries,
+    without_by_products,
+)
 from grader_service.subject.process import Limits, Ran, run
 
 CHANNEL = 3
@@ -28,6 +35,8 @@ _TEXT_BYTES = 256 << 10
 _TAIL_BYTES = 2000
 _EVIDENCE_EXIT = 70
 _WIPED = ("/tmp", "/output", "/dev/shm")  # noqa: S108 - the sandbox's own
+_TICK_SECONDS = 0.011
+"""Longer than the coarsest step of file times in Linux, 10 ms."""
 
 Mark = tuple[int, int, int, int, int]
 
@@ -68,9 +77,14 @@ def guard_against_running_outside() -> None:
 
 
 def protect() -> None:
-    """Keep processes of the same user from tracing this one or taking its descriptors, and collect their orphans."""
-    import ctypes
+    """Keep processes of the same user from tracing this one or taking its descriptors, and collect their orphans.
 
+    They get no POSIX message queues: those outlive their makers and cannot be listed here.
+    """
+    import ctypes
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_MSGQUEUE, (0, 0))
     libc = ctypes.CDLL(None, use_errno=True)
     pr_set_dumpable, pr_set_child_subreaper = 4, 36
     if libc.prctl(pr_set_dumpable, 0, 0, 0, 0) or libc.prctl(pr_set_child_subreaper, 1, 0, 0, 0):
@@ -83,13 +97,16 @@ class Room:
     def __init__(self, config: dict[str, Any]) -> None:
         self._config = config
         self.root: str = config["root"]
-        self._entries: dict[str, Entry] = read_entries(f"{config['state']}/entries.jsonl")
+        self.problem = ""
+        """Why there is no workspace to ask about, if there is none."""
+        self._entries: dict[str, Entry] = without_by_products(read_entries(f"{config['state']}/entries.jsonl"))
         self._lay()
 
     def restore(self) -> None:
         """Undo what the last request did. Only what differs is laid again; most requests change nothing."""
         for folder in (*_WIPED, os.path.expanduser("~")):  # noqa: PTH111
             wipe(folder)
+        forget_shared_memory()
         now = marks(self.root)
         added = [path for path in now if path not in self._marks]
         touched = any(now.get(path) != mark for path, mark in self._marks.items())
@@ -102,14 +119,31 @@ class Room:
 
     def _lay(self) -> None:
         config = self._config
-        assemble(
-            self._entries,
-            changes=f"{config['state']}/changes.tar",
-            pristine=config["pristine"],
-            root=self.root,
-            limit_bytes=config["limit_bytes"],
-        )
+        try:
+            assemble(
+                self._entries,
+                changes=f"{config['state']}/changes.tar",
+                pristine=config["pristine"],
+                root=self.root,
+                limit_bytes=config["limit_bytes"],
+            )
+        except TooMuchError as error:
+            self.problem = str(error)
         self._marks = marks(self.root)
+        time.sleep(_TICK_SECONDS)  # a write within the same tick would leave the change time as it is
+
+
+def forget_shared_memory() -> None:
+    """Remove the System V objects that outlive their makers."""
+    import ctypes
+
+    libc = ctypes.CDLL(None)
+    removals = (("shm", libc.shmctl, ()), ("msg", libc.msgctl, ()), ("sem", libc.semctl, (0,)))
+    for kind, control, number in removals:
+        with open(f"/proc/sysvipc/{kind}") as table:  # noqa: PTH123
+            found = [int(line.split()[1]) for line in table.readlines()[1:]]
+        for identifier in found:
+            control(identifier, *number, 0, None)  # 0: IPC_RMID
 
 
 def marks(root: str) -> dict[str, Mark]:
@@ -146,13 +180,18 @@ def _remove(path: str) -> None:
         if os.path.islink(path) or not os.path.isdir(path):  # noqa: PTH112, PTH114
             os.unlink(path)  # noqa: PTH108
             return
-        for folder, _, _ in os.walk(path):
-            os.chmod(folder, 0o700)  # noqa: PTH101
+        os.chmod(path, 0o700)  # noqa: PTH101
+        for folder, folders, _ in os.walk(path):
+            for name in folders:  # before the walk enters them: a folder without permissions lists nothing
+                if not os.path.islink(f"{folder}/{name}"):  # noqa: PTH114
+                    os.chmod(f"{folder}/{name}", 0o700)  # noqa: PTH101
         shutil.rmtree(path, ignore_errors=True)
 
 
 def serve(request: dict[str, Any], room: Room, config: dict[str, Any]) -> dict[str, Any]:
     """Answer one request. Everything the request started is dead when this returns."""
+    if room.problem:
+        return {"problem": room.problem}
     environment = {
         "PATH": os.environ["PATH"],  # noqa: TID251 - a program inside of a sandbox
         "HOME": os.path.expanduser("~"),  # noqa: PTH111

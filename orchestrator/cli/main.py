@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-import traceback
 from typing import Annotated
 
 import typer
 
 from orchestrator.cli import data, read, run, serve, suite
+from orchestrator.cli.streams import guard_streams
 from orchestrator.errors import InfrastructureError, OrchestrateError, SpecError
 
 app = typer.Typer(
@@ -50,22 +50,29 @@ def version() -> None:
 
 
 def main() -> None:
-    """Run the command line and exit with the code that DESIGN's table gives: 0, 1, 2, 3, 4, 5 or 130."""
+    """Run the command line and exit.
+
+    0: done. 1: regression or failed validation. 2: usage or spec error. 4: cannot judge. 5: infrastructure. 130: interrupted.
+    """
+    guard_streams()
     sys.exit(run_command(sys.argv[1:]))
 
 
 def run_command(arguments: list[str]) -> int:
     """Run one command and return its exit code; errors are printed on standard error."""
     try:
-        app(arguments)
+        try:
+            app(arguments)
+        finally:
+            sys.stdout.flush()  # here, where a full disk still has a message and a code
     except SystemExit as exit_:
         return exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None)
     except OrchestrateError as error:
         _print_error(error)
         return error.exit_code
-    except BrokenPipeError:
-        return 0
     except Exception:  # noqa: BLE001 - exit code 1 would read as "the agent regressed"; a bug of ours must not
+        import traceback
+
         traceback.print_exc()
         print("this is a bug of orchestrate, not a result; what was committed is kept", file=sys.stderr)
         return InfrastructureError.exit_code
@@ -78,3 +85,5 @@ def _print_error(error: OrchestrateError) -> None:
         print(f"{len(error.problems)} problems; nothing was started", file=sys.stderr)
     if isinstance(error, InfrastructureError):
         print(f"(infrastructure: {error.cause})", file=sys.stderr)
+    for note in getattr(error, "__notes__", ()):
+        print(note, file=sys.stderr)

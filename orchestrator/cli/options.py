@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from orchestrator.settings import Settings
+
+_Result = TypeVar("_Result")
 
 StoreOption = Annotated[
     str | None, typer.Option("--store", metavar="URL", help="Where runs are kept; default .orchestrate/store.")
@@ -28,3 +32,10 @@ def settings_from(**overrides: Any) -> Settings:
     from orchestrator.settings import load_settings
 
     return load_settings(Path.cwd(), overrides={name: value for name, value in overrides.items() if value is not None})
+
+
+def run_async(work: Coroutine[Any, Any, _Result]) -> _Result:
+    """Run the one async function of a command. ``asyncio`` is loaded here, not for ``--help``."""
+    import asyncio
+
+    return asyncio.run(work)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.cli.options import JsonOption, RunArgument, StoreOption, settings_from
+from orchestrator.cli.options import JsonOption, RunArgument, StoreOption, run_async, settings_from
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,17 +33,17 @@ def add_to(app: typer.Typer) -> None:
 def report(run: RunArgument = "last", store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Print the report of a run."""
     settings = settings_from(store=store)
-    asyncio.run(_report(run, settings, as_json=as_json))
+    run_async(_report(run, settings, as_json=as_json))
 
 
 def show(run: RunArgument, trial: TrialArgument = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Show one trial: ending, each check expected against actual, what changed, last output."""
-    asyncio.run(_show(run, trial, settings_from(store=store), as_json=as_json))
+    run_async(_show(run, trial, settings_from(store=store), as_json=as_json))
 
 
 def logs(run: RunArgument, trial: TrialArgument = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Print the trajectory of one trial: model calls, tool calls, results, refusals."""
-    asyncio.run(_logs(run, trial, settings_from(store=store), as_json=as_json))
+    run_async(_logs(run, trial, settings_from(store=store), as_json=as_json))
 
 
 def pull(
@@ -54,7 +53,7 @@ def pull(
     store: StoreOption = None,
 ) -> None:
     """Copy the frozen workspace, trajectory, output and verdict of one trial into a folder."""
-    asyncio.run(_pull(run, trial, folder, settings_from(store=store)))
+    run_async(_pull(run, trial, folder, settings_from(store=store)))
 
 
 def console() -> Console:

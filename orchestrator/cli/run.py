@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,16 +14,18 @@ from orchestrator.cli.options import (
     JsonOption,
     RunArgument,
     StoreOption,
+    run_async,
     settings_from,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
 
+    from orchestrator.cli.signals import Stop
     from orchestrator.driver.execute import Execution
     from orchestrator.driver.local import Place
     from orchestrator.driver.order import Loaded, Order
-    from orchestrator.interfaces import ObjectStore, TrialPool
+    from orchestrator.interfaces import ObjectStore
     from orchestrator.records.manifest import RunManifest
     from orchestrator.settings import Settings
 
@@ -75,7 +76,9 @@ def submit(  # noqa: PLR0913, PLR0917 - one parameter for each option
     )
     order = read_order(target, order)
     settings = settings_from(store=store, backend=order.backend, concurrency=order.concurrency)
-    raise typer.Exit(asyncio.run(_submit(order, settings, dry_run=dry_run, as_json=as_json)))
+    raise typer.Exit(
+        run_async(_stoppable(lambda stop: _submit(order, settings, stop, dry_run=dry_run, as_json=as_json)))
+    )
 
 
 def resume(
@@ -86,10 +89,17 @@ def resume(
 ) -> None:
     """Go on with a run: what is committed stays, what is missing is run, what is not graded is graded."""
     settings = settings_from(store=store, concurrency=concurrency)
-    raise typer.Exit(asyncio.run(_resume(run, settings, as_json=as_json)))
+    raise typer.Exit(run_async(_stoppable(lambda stop: _resume(run, settings, stop, as_json=as_json))))
 
 
-async def _submit(order: Order, settings: Settings, *, dry_run: bool, as_json: bool) -> int:
+async def _stoppable(work: Callable[[Stop], Coroutine[Any, Any, int]]) -> int:
+    from orchestrator.cli.signals import Stop, stoppable
+
+    stop = Stop("Nothing was started.")
+    return await stoppable(work(stop), stop)
+
+
+async def _submit(order: Order, settings: Settings, stop: Stop, *, dry_run: bool, as_json: bool) -> int:
     from orchestrator.driver.local import open_place
     from orchestrator.driver.order import load_order
     from orchestrator.driver.prepare import check_order, publish
@@ -105,14 +115,14 @@ async def _submit(order: Order, settings: Settings, *, dry_run: bool, as_json: b
         async def manifest(grader_version: str) -> RunManifest:
             return await publish(place, order, loaded, labels, grader_version)
 
-        return await _drive(settings, place, manifest, as_json=as_json)
+        return await _drive(settings, place, manifest, stop, as_json=as_json)
 
 
-async def _resume(text: str, settings: Settings, *, as_json: bool) -> int:
+async def _resume(text: str, settings: Settings, stop: Stop, *, as_json: bool) -> int:
     from orchestrator import wiring
+    from orchestrator.driver.committed import load_manifest
     from orchestrator.driver.local import open_place
     from orchestrator.driver.prepare import check_resume
-    from orchestrator.driver.progress import load_manifest
     from orchestrator.report.select import resolve_run
 
     store = wiring.object_store(settings.store)
@@ -124,45 +134,30 @@ async def _resume(text: str, settings: Settings, *, as_json: bool) -> int:
         async def manifest(_: str) -> RunManifest:
             return stored
 
-        return await _drive(settings, place, manifest, as_json=as_json)
+        return await _drive(settings, place, manifest, stop, as_json=as_json)
 
 
 async def _drive(
-    settings: Settings, place: Place, make: Callable[[str], Awaitable[RunManifest]], *, as_json: bool
+    settings: Settings, place: Place, make: Callable[[str], Awaitable[RunManifest]], stop: Stop, *, as_json: bool
 ) -> int:
     """Start the services, drive the run, print its report. Returns the exit code."""
     from orchestrator.cli.progress import Progress
-    from orchestrator.cli.signals import stoppable
     from orchestrator.driver.local import open_local
+    from orchestrator.errors import InfrastructureError
     from orchestrator.plan.trials import all_trials
 
     async with open_local(settings, place) as local:
         manifest = await make(local.services.grader_version)
-        stop = Stop()
+        stop.hint = f"Go on with: orchestrate resume {manifest.run}"
         with Progress(len(all_trials(manifest))) as progress:
-            work = local.run(manifest, progress, stop.use)
-            execution = await stoppable(work, stop, f"Go on with: orchestrate resume {manifest.run}")
+            try:
+                execution = await local.run(manifest, progress, stop.use)
+            except InfrastructureError as error:
+                error.add_note(stop.hint)
+                raise
     await _commit_rows(place.store, settings, manifest.run)
     await _print_report(place.store, manifest.run, as_json=as_json)
     return _ending(manifest, execution, interrupted=stop.asked)
-
-
-class Stop:
-    """Passes an operator's stop to the pool, whenever there is one."""
-
-    def __init__(self) -> None:
-        self.asked = False
-        self._pool: TrialPool | None = None
-
-    def use(self, pool: TrialPool) -> None:
-        """From now on this pool is stopped."""
-        self._pool = pool
-
-    async def __call__(self) -> None:
-        """Stop it."""
-        self.asked = True
-        if self._pool is not None:
-            await self._pool.stop()
 
 
 def _ending(manifest: RunManifest, execution: Execution, *, interrupted: bool) -> int:
@@ -176,6 +171,11 @@ def _ending(manifest: RunManifest, execution: Execution, *, interrupted: bool) -
         return 5
     if execution.left:
         print(f"{execution.left} trials could not be graded; {again}", file=sys.stderr)
+        return 5
+    if execution.lost:
+        print(
+            f"{execution.lost} trials were lost for our reasons, {manifest.max_launches} launches each", file=sys.stderr
+        )
         return 5
     return 0
 

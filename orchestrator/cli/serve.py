@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 
 import typer
+
+from orchestrator.cli.options import run_async
 
 serve = typer.Typer(
     name="serve", help="Run a service. Its configuration is one JSON line on standard input.", no_args_is_help=True
@@ -27,4 +28,4 @@ def gateway() -> None:
     """Serve the gateway and relay until standard input ends."""
     from orchestrator.wiring import serve_gateway
 
-    asyncio.run(serve_gateway(sys.stdin.buffer.readline()))
+    run_async(serve_gateway(sys.stdin.buffer.readline()))

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.cli.options import BackendOption, ConcurrencyOption, JsonOption, StoreOption, settings_from
+from orchestrator.cli.options import BackendOption, ConcurrencyOption, JsonOption, StoreOption, run_async, settings_from
 
 if TYPE_CHECKING:
     from orchestrator.driver.validate import TaskProof
@@ -36,7 +34,7 @@ def validate(
 ) -> None:
     """Prove that tasks measure something: the reference solution passes, doing nothing fails, each wrong solution fails as it says."""
     settings = settings_from(backend=backend, concurrency=concurrency)
-    raise typer.Exit(asyncio.run(_validate(suite, tuple(tasks or ()), settings, as_json=as_json)))
+    raise typer.Exit(run_async(_validate(suite, tuple(tasks or ()), settings, as_json=as_json)))
 
 
 def try_task(
@@ -51,7 +49,7 @@ def try_task(
 ) -> None:
     """Run one trial of one task and show it: ending, each check, what changed, last output. Exit code 1 when it does not pass."""
     settings = settings_from(store=store, backend=backend, concurrency=1)
-    raise typer.Exit(asyncio.run(_try(task.resolve(), agent, model, settings, as_json=as_json)))
+    raise typer.Exit(run_async(_try(task.resolve(), agent, model, settings, as_json=as_json)))
 
 
 def schema(
@@ -71,16 +69,14 @@ def schema(
 
 
 async def _validate(folder: Path, patterns: tuple[str, ...], settings: Settings, *, as_json: bool) -> int:
-    from orchestrator.cli.run import Stop
-    from orchestrator.cli.signals import stoppable
+    from orchestrator.cli.signals import Stop, stoppable
+    from orchestrator.driver.services import scratch_folder
     from orchestrator.driver.validate import validate_suite
 
-    with tempfile.TemporaryDirectory(prefix="orch-validate-") as scratch:
+    with scratch_folder(settings) as scratch:
         own = settings.model_copy(update={"store": f"file://{scratch}/store"})
-        stop = Stop()
-        proofs = await stoppable(
-            validate_suite(folder, patterns, own, stop.use), stop, "Nothing is kept of a validation."
-        )
+        stop = Stop("Nothing is kept of a validation.")
+        proofs = await stoppable(validate_suite(folder, patterns, own, stop.use), stop)
     if stop.asked:
         print("stopped", file=sys.stderr)
         return 130
@@ -106,13 +102,12 @@ def _print_proofs(proofs: list[TaskProof]) -> None:
 async def _try(folder: Path, agent: str, model: str | None, settings: Settings, *, as_json: bool) -> int:
     from orchestrator import wiring
     from orchestrator.cli.read import print_trial
-    from orchestrator.cli.run import Stop
-    from orchestrator.cli.signals import stoppable
+    from orchestrator.cli.signals import Stop, stoppable
     from orchestrator.driver.order import Order
     from orchestrator.driver.single import run_single
 
     order = Order(suite=folder.parent, agents=(agent,), model=model, samples=1, tasks=(folder.name,))
-    stop = Stop()
-    run, trial = await stoppable(run_single(order, settings, stop.use), stop, "Try it again.")
+    stop = Stop("Try it again.")
+    run, trial = await stoppable(run_single(order, settings, stop.use), stop)
     passed = await print_trial(wiring.object_store(settings.store), settings, run, trial, as_json=as_json)
     return 0 if passed else 1

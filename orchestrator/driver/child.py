@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from orchestrator.errors import InfrastructureError
 
@@ -60,7 +60,8 @@ class Child:
             raise self._failed
 
     async def _start(self) -> None:
-        with self._log.open("ab") as log:
+        with self._open_log() as log:
+            before = log.tell()
             self._process = await asyncio.create_subprocess_exec(
                 *self._command,
                 stdin=asyncio.subprocess.PIPE,
@@ -78,9 +79,18 @@ class Child:
             self.greeting = json.loads(line)
         except (TimeoutError, ValueError) as error:
             await _end(self._process)
-            msg = f"the {self._name} did not start: {_tail(self._log) or 'it printed nothing'} (log: {self._log})"
+            msg = (
+                f"the {self._name} did not start: {_tail(self._log, before) or 'it printed nothing'} (log: {self._log})"
+            )
             raise InfrastructureError(msg, cause=f"{self._name}_not_started") from error
         self._ready.set()
+
+    def _open_log(self) -> BinaryIO:
+        try:
+            return self._log.open("ab")
+        except OSError as error:
+            msg = f"the log {self._log} of the {self._name} cannot be written: {error.strerror}; set ORCHESTRATE_LOGS to another place"
+            raise InfrastructureError(msg, cause="logs") from error
 
     async def _restart_when_dead(self) -> None:
         for _ in range(_RESTARTS):
@@ -108,8 +118,11 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         await process.wait()
 
 
-def _tail(log: Path, size: int = 2000) -> str:
+def _tail(log: Path, start: int, size: int = 2000) -> str:
+    """Return the end of what was logged since ``start``: the log goes on from earlier runs."""
     try:
-        return log.read_bytes()[-size:].decode(errors="replace").strip()
+        with log.open("rb") as file:
+            file.seek(start)
+            return file.read()[-size:].decode(errors="replace").strip()
     except OSError:
         return ""

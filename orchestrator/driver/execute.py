@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.driver.breaker import Breaker
+from orchestrator.driver.committed import load_committed
 from orchestrator.driver.inline import InlinePool
-from orchestrator.driver.progress import load_committed
 from orchestrator.errors import InfrastructureError
 from orchestrator.interfaces import ObjectStore
 from orchestrator.plan.trials import remaining
@@ -21,6 +21,8 @@ class Execution:
     """Trials that it brought to an end."""
     left: int
     """Trials that are still to be run or graded: resume goes on with them."""
+    lost: int
+    """Trials of the run whose launches all failed on our side."""
     paused: InfrastructureError | None
     """The failure that paused the run, if one did."""
 
@@ -32,15 +34,11 @@ async def execute(manifest: RunManifest, store: ObjectStore, pool: InlinePool, b
     """
     committed = await load_committed(store, manifest.run)
     left = remaining(manifest, committed.outcomes, committed.graded)
-    count = len(left.to_grade) + len(left.to_run)
     ended = 0
     async for _ in pool.grade(manifest, left.to_grade):
         ended += 1
     async for _ in pool.run(manifest, left.to_run):
         ended += 1
-    paused = breaker.error
-    if ended < count or paused is not None:
-        committed = await load_committed(store, manifest.run)
-        again = remaining(manifest, committed.outcomes, committed.graded)
-        return Execution(ended, len(again.to_grade) + len(again.to_run), paused)
-    return Execution(ended, 0, None)
+    committed = await load_committed(store, manifest.run)
+    again = remaining(manifest, committed.outcomes, committed.graded)
+    return Execution(ended, len(again.to_grade) + len(again.to_run), len(again.given_up), breaker.error)

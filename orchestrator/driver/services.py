@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
+import os
 import secrets
 import shutil
 import tempfile
@@ -18,6 +20,7 @@ from orchestrator.settings import Settings
 
 _LONGEST_PARENT = 50
 """Bytes: a socket's path has 107 in all, and sandboxes put folders of their own below ours."""
+_PREFIX, _OWNER = "orch-", "owner"
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class Services:
 def scratch_folder(settings: Settings) -> Iterator[Path]:
     """Make a folder for sockets and running sandboxes that only we may open, and remove it afterwards.
 
+    Folders that killed processes left beside it are removed first.
     It lies below the setting ``scratch``, or below the system's temporary folder where that path would leave no room for a socket's name.
     Raises InfrastructureError when it cannot be made.
     """
@@ -55,7 +59,9 @@ def scratch_folder(settings: Settings) -> Iterator[Path]:
         parent = Path(tempfile.gettempdir())
     try:
         parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix="orch-", dir=parent))  # 0700
+        _sweep(parent)
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))  # 0700
+        owner = _own(folder)
     except OSError as error:
         msg = f"no folder for running sandboxes below {parent}: {error.strerror}; set ORCHESTRATE_SCRATCH to another place"
         raise InfrastructureError(msg, cause="scratch") from error
@@ -63,6 +69,33 @@ def scratch_folder(settings: Settings) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        os.close(owner)
+
+
+def _own(folder: Path) -> int:
+    """Hold a lock in the folder for as long as this process lives. It gets its name when it is held, so nobody sees it free."""
+    descriptor = os.open(folder / "owner.new", os.O_CREAT | os.O_RDWR, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    (folder / "owner.new").rename(folder / _OWNER)
+    return descriptor
+
+
+def _sweep(parent: Path) -> None:
+    """Remove folders of ours whose process was killed: nobody holds their lock."""
+    for folder in parent.glob(f"{_PREFIX}*"):
+        try:
+            if folder.lstat().st_uid != os.geteuid():
+                continue
+            descriptor = os.open(folder / _OWNER, os.O_RDWR | os.O_NOFOLLOW)
+        except OSError:  # of another user, just being made, or gone
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        except BlockingIOError:
+            pass
+        finally:
+            os.close(descriptor)
 
 
 @contextlib.asynccontextmanager
@@ -70,7 +103,11 @@ async def local_services(settings: Settings, folder: Path, *, concurrency: int) 
     """Start gateway and grader and end them afterwards. Raises InfrastructureError with the end of a log when one does not start."""
     gateway_token, grader_token = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
     logs = settings.logs
-    logs.mkdir(parents=True, exist_ok=True)
+    try:
+        logs.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f"no folder for logs at {logs}: {error.strerror}; free space or set ORCHESTRATE_LOGS to another place"
+        raise InfrastructureError(msg, cause="logs") from error
     gateway = Child(
         "gateway",
         ("-m", "orchestrator", "serve", "gateway"),
@@ -86,9 +123,9 @@ async def local_services(settings: Settings, folder: Path, *, concurrency: int) 
     }
     grader = Child("grader", ("-m", "grader_service", "serve"), grader_config, logs / "grader.log")
     async with contextlib.AsyncExitStack() as stack:
-        await asyncio.gather(gateway.start(), grader.start())
         stack.push_async_callback(gateway.end)
         stack.push_async_callback(grader.end)
+        await _both(asyncio.ensure_future(gateway.start()), asyncio.ensure_future(grader.start()))
         yield Services(
             gateway_socket=str(folder / "g.sock"),
             door_socket=str(folder / "d.sock"),
@@ -98,6 +135,16 @@ async def local_services(settings: Settings, folder: Path, *, concurrency: int) 
             gateway=gateway,
             grader=grader,
         )
+
+
+async def _both(*starts: asyncio.Future[None]) -> None:
+    """Wait for both; when one fails or the caller leaves, the other has ended too, so that nothing starts after the end."""
+    try:
+        await asyncio.gather(*starts)
+    finally:
+        for start in starts:
+            start.cancel()
+        await asyncio.gather(*starts, return_exceptions=True)
 
 
 def _gateway(settings: Settings, folder: Path, token: str) -> dict[str, Any]:

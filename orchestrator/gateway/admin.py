@@ -6,7 +6,7 @@ import asyncio
 import hmac
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
@@ -28,6 +28,7 @@ LONG_POLL_SECONDS = 25.0
 
 Model = TypeVar("Model", bound=BaseModel)
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_PARTS: dict[str, Part] = {part: part for part in get_args(Part)}
 
 
 class AdminSide:
@@ -49,7 +50,7 @@ class AdminSide:
                 web.get("/admin/launches/{launch}/stop", self._stop),
                 web.post("/admin/launches/{launch}/seal", self._seal),
                 web.get("/launch/stop", self._freezer_stop),
-                web.put("/launch/state/{part:entries|changes}", self._state),
+                web.put(f"/launch/state/{{part:{'|'.join(_PARTS)}}}", self._state),
             ]
         )
         return app
@@ -88,7 +89,7 @@ class AdminSide:
         return _json(await asyncio.shield(asyncio.create_task(seal(launch, self._store))))
 
     async def _state(self, request: web.Request) -> web.Response:
-        part: Part = "entries" if request.match_info["part"] == "entries" else "changes"
+        part = _PARTS[request.match_info["part"]]
         return await put_state(self._freezer(request), part, request, self._store)
 
     def _freezer(self, request: web.Request) -> Launch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import socket
 import sys
@@ -35,6 +36,9 @@ async def serve_gateway(
     over = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, over.set)
+    # Agents may hold many connections each, and the usual soft limit of 1024 descriptors is soon used up for all.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     _watch_stdin(over)
     async with running_gateway(config, store, trajectories, bundles):
         sys.stdout.write('{"ready": true}\n')

@@ -15,9 +15,14 @@ from aiohttp.web_protocol import RequestPayloadError
 from orchestrator.gateway.config import AgentLimits
 from orchestrator.gateway.refusal import Refusal
 
+_REQUEST_BYTES = 16 << 10
+"""What an open request costs beside its body: a connection, a task, a record."""
+_VALUE_BYTES = 64
+"""What a parsed value costs at least."""
+
 
 class Buffered:
-    """Bytes of request bodies that one launch has in this process."""
+    """Bytes that the open requests of one launch take in this process."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -55,7 +60,13 @@ class Holding:
 
 async def read_json(request: web.BaseRequest, limits: AgentLimits, holding: Holding) -> dict[str, Any]:
     """Return the JSON object of a request body. Raises Refusal."""
+    holding.take(_REQUEST_BYTES)
     data = await _read(request, limits, holding)
+    count = count_values(data, limits.values)
+    if count > limits.values:
+        msg = f"the request body has more than {limits.values} values"
+        raise Refusal(413, "request_too_large", msg, finding=True)
+    holding.take(count * _VALUE_BYTES)
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -96,6 +107,25 @@ async def _read(request: web.BaseRequest, limits: AgentLimits, holding: Holding)
         # Whatever is wrong with the transfer is the sender's: nobody else has a hand in this connection.
         raise Refusal(400, "broken_request", "the request body broke off or is not well formed", close=True) from None
     return b"".join(parts)
+
+
+def count_values(data: bytes, enough: int) -> int:
+    """Return a bound for the number of values in a JSON text; it is close where the number exceeds ``enough``.
+
+    A value follows a bracket, a comma, or the key after a brace or comma. Those in texts count too, so texts are taken out if it matters.
+    """
+    count = _separators(data)
+    if count <= enough:
+        return count
+    plain = data.replace(rb"\\", b"").replace(rb"\"", b"")
+    strings = plain.count(b'"') // 2
+    if strings > 2 * enough:  # keys and values
+        return strings
+    return _separators(b"".join(plain.split(b'"')[::2]))
+
+
+def _separators(data: bytes) -> int:
+    return 1 + data.count(b",") + data.count(b"[") + data.count(b"{")
 
 
 def within_depth(value: Any, depth: int) -> bool:

@@ -25,7 +25,20 @@ _UNSUPPORTED = {
     "function_call": "send `tool_choice` instead",
     "web_search_options": "it runs a tool at the provider",
     "audio": "only text is passed on",
+    "plugins": "they run at the provider",
+    "search_parameters": "it runs a tool at the provider",
+    "enable_search": "it runs a tool at the provider",
+    "mcp_servers": "they are called by the provider",
+    "models": "name one model in `model`",
+    "fallbacks": "name one model in `model`",
+    "previous_response_id": "state at the provider is not allowed",
+    "conversation": "state at the provider is not allowed",
+    "api_base": "the gateway knows the provider's address",
+    "base_url": "the gateway knows the provider's address",
+    "api_key": "the gateway holds the provider's key",
+    "mock_response": "answers come from the model",
 }
+"""Fields of other vendors and proxies that lead around the agent's models, the tools it may use or the provider are refused too."""
 
 
 async def chat(launch: Launch, body: dict[str, Any]) -> web.Response:
@@ -47,6 +60,10 @@ def check(launch: Launch, body: dict[str, Any]) -> Route:
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) for m in messages):
         raise Refusal(400, "invalid_request", "`messages` must be a list of objects with at least one")
+    most = launch.config.limits.messages
+    if len(messages) > most:
+        msg = f"`messages` has {len(messages)} entries, at most {most} are taken; shorten the conversation"
+        raise Refusal(413, "request_too_large", msg, finding=True)
     name = body.get("model")
     route = launch.routes.get(name) if isinstance(name, str) else None
     if route is None:
@@ -90,10 +107,15 @@ async def _call(launch: Launch, route: Route, body: dict[str, Any]) -> dict[str,
     usage: Usage | None = None
     calls = 0
     try:
-        number = launch.transcript.request(route.model, body)
-        answer = await _complete(launch, route, body, number)
+        async with launch.turns:
+            number = launch.transcript.request(route.model, body)
+            answer = await _complete(launch, route, body, number)
         usage, calls = _used(launch, route, body, answer), len(tool_calls(answer))
         return answer
+    except ProviderError as error:
+        if error.charged_characters:
+            usage = _guess(launch, route, body, error.charged_characters)
+        raise _failure(launch, error) from None
     except asyncio.CancelledError:
         # Only a seal cancels. The provider may have worked and charged: the cost is not known.
         launch.meter.usage = launch.meter.usage.plus(Usage())
@@ -113,10 +135,7 @@ async def _complete(launch: Launch, route: Route, body: dict[str, Any], number: 
         launch.trajectory.append("model_error", "gateway", {**data, "message": error.message})
 
     began = time.monotonic()
-    try:
-        answer = await complete(route, body, launch.clock, failed)
-    except ProviderError as error:
-        raise _failure(launch, error) from None
+    answer = await complete(route, body, launch.clock, failed)
     launch.request_failure = None
     launch.transcript.response(number, answer, _names(body), time.monotonic() - began)
     if isinstance(answer.get("model"), str):
@@ -136,8 +155,12 @@ def _used(launch: Launch, route: Route, body: dict[str, Any], answer: dict[str, 
     found = usage_of(answer.get("usage"), launch.body.prices.get(route.model))
     if found is not None:
         return found
+    return _guess(launch, route, body, len(orjson.dumps(answer["choices"])))
+
+
+def _guess(launch: Launch, route: Route, body: dict[str, Any], answered: int) -> Usage:
     launch.findings.add("usage_missing", f"{route.model} reported no usable token counts; they are estimated")
-    return estimate(len(orjson.dumps(body["messages"])), len(orjson.dumps(answer["choices"])))
+    return estimate(len(orjson.dumps(body["messages"])), answered)
 
 
 def _budget(launch: Launch, spent: BudgetSpentError) -> Refusal:

@@ -50,6 +50,12 @@ class AgentLimits(_Config):
     """All request bodies of one launch that are being read or handled."""
     depth: int = Field(default=64, gt=0)
     """Nesting of JSON."""
+    values: int = Field(default=200_000, gt=0)
+    """Values in one request's JSON: two bytes of text can become hundreds in memory, and each is looked at."""
+    messages: int = Field(default=10_000, gt=0)
+    """Messages in one request."""
+    calls: int = Field(default=16, gt=0)
+    """Model calls at one time; more wait, and waiting for calls of one's own is the agent's time."""
     connections: int = Field(default=32, gt=0)
     """Connections at one time; more wait in the kernel's queue."""
     idle_seconds: float = Field(default=60, gt=0)

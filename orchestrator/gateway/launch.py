@@ -29,7 +29,7 @@ _MOST_REFUSALS = 200
 """Refusals recorded one by one; later ones are only counted."""
 
 RequestFailure = Literal["model_request_error", "context_exhausted"]
-Part = Literal["entries", "changes"]
+Part = Literal["output", "entries", "changes"]
 
 
 class StatePart:
@@ -66,14 +66,21 @@ class Launch:
         """Set when the sandbox should be ended."""
         self.listener: LaunchListener | None = None
         self.calls: set[asyncio.Task[Any]] = set()
+        self.turns = asyncio.Semaphore(config.limits.calls)
+        """Places for calls at the provider, so that one launch cannot fill a queue that all share and call that waiting."""
         self.sealing = False
         self.seal_lock = asyncio.Lock()
         self.seal: Seal | None = None
         self.sealed = asyncio.Event()
-        self.parts: dict[Part, StatePart] = {"entries": StatePart(), "changes": StatePart()}
+        self.parts: dict[Part, StatePart] = {"output": StatePart(), "entries": StatePart(), "changes": StatePart()}
         self._refusals = 0
         self._timers: list[asyncio.TimerHandle] = []
         self._wall: asyncio.Task[None] | None = None
+
+    @property
+    def state_taken(self) -> bool:
+        """Whether the whole state is in the store; what was printed may be nothing."""
+        return all(self.parts[part].blob is not None for part in ("entries", "changes"))
 
     def start_clock(self) -> None:
         """Start the working clock and watch its limit."""

@@ -41,7 +41,7 @@ class OpenAIProvider:
                     allow_redirects=False,
                 ) as response,
             ):
-                data = await _read(response)
+                data = await _read(response, self.name)
                 retry_after = _retry_after(response.headers.get("Retry-After"))
                 status = response.status
         except TimeoutError:
@@ -96,14 +96,15 @@ class OpenAIProvider:
         return data
 
 
-async def _read(response: aiohttp.ClientResponse) -> bytes:
+async def _read(response: aiohttp.ClientResponse, name: str) -> bytes:
     parts: list[bytes] = []
     size = 0
     async for part in response.content.iter_any():
         size += len(part)
         if size > _MOST_BYTES:
-            msg = f"the provider's answer is larger than {_MOST_BYTES} bytes"
-            raise ValueError(msg)
+            # How much is answered is up to the request (its token limit, log probabilities), and another attempt would get as much.
+            msg = f"provider {name} sent an answer of more than {_MOST_BYTES} bytes; ask for less"
+            raise ProviderError(413, msg, code="answer_too_large", ours=False, charged_characters=size)
         parts.append(part)
     return b"".join(parts)
 

@@ -36,6 +36,7 @@ class ProviderError(Exception):
         retryable: bool = False,
         ours: bool = True,
         retry_after_s: float | None = None,
+        charged_characters: int = 0,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -47,6 +48,8 @@ class ProviderError(Exception):
         self.ours = ours
         """False: the request itself is at fault, so the agent gets the error. True: it is no act of the agent."""
         self.retry_after_s = retry_after_s
+        self.charged_characters = charged_characters
+        """Size of an answer that came and cannot be passed on: it has been used and must be paid for."""
 
 
 class Provider(Protocol):

@@ -168,7 +168,7 @@ class Registry:
     def _forget(self) -> None:
         if len(self._launches) <= _REMEMBERED:
             return
-        done = [name for name, launch in self._launches.items() if all(part.blob for part in launch.parts.values())]
+        done = [name for name, launch in self._launches.items() if launch.state_taken]
         for name in done[: len(self._launches) - _REMEMBERED]:
             del self._launches[name]
 

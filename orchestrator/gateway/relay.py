@@ -14,12 +14,13 @@ from orchestrator.interfaces import ObjectStore
 from orchestrator.records import keys
 from orchestrator.records.state import FrozenState
 
-_IDLE_SECONDS = 60.0
+_IDLE_SECONDS = 900.0
+"""A freezer is silent while it reads: an agent's sparse files can be twice a disk of many gigabytes. One that died hangs up."""
 _PIECE = 1 << 18
 
 
 async def put_state(launch: Launch, part: Part, request: web.BaseRequest, store: ObjectStore) -> web.Response:
-    """``PUT /launch/state/entries|changes``. A second PUT gets 409 with what was committed. Raises Refusal, StoreError."""
+    """``PUT /launch/state/output|entries|changes``. A second PUT gets 409 with what was committed. Raises Refusal, StoreError."""
     if launch.seal is None:
         msg = "the state is taken after the seal: first the agent must be gone"
         raise Refusal(409, "not_sealed", msg, close=True)

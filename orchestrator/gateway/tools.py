@@ -63,10 +63,10 @@ def call_tool(launch: Launch, name: str, arguments: dict[str, Any]) -> web.Respo
         msg = f"there is no tool {printable(name, 60)!r}; GET /tools lists them"
         raise Refusal(404, "unknown_tool", msg)
     answer = final_answer(arguments)
-    launch.trajectory.append("tool_call", "gateway", {"name": "finish", "arguments": arguments})
     if launch.finish is not None:
         msg = f"the trial has been finished as {launch.finish.status!r} before; only the first call counts"
         raise Refusal(409, "already_finished", msg)
+    launch.trajectory.append("tool_call", "gateway", {"name": "finish", "arguments": arguments})
     launch.finish = answer
     launch.trajectory.append("finish", "gateway", answer.model_dump(mode="json"))
     return web.json_response({"ok": True, "status": answer.status})

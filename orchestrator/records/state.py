@@ -51,7 +51,7 @@ class Entry(Record):
     origin: Origin
     """How it compares with the pristine bundle."""
     finding: str | None = None
-    """Why it was not kept as it was: ``special_file``, ``too_large``, ``unreadable``, ``name_too_long``, …"""
+    """Why it was not kept as it was: ``special_file``, ``too_large``, ``unreadable``, ``name_too_long``, ``too_many_names``, …"""
 
 
 class FrozenState(Record):

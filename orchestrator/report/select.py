@@ -12,6 +12,7 @@ from orchestrator.records import keys
 from orchestrator.records.ids import TrialId
 from orchestrator.records.manifest import RunManifest
 from orchestrator.records.verdict import TrialResult
+from orchestrator.report.program import program
 from orchestrator.report.text import clean, named
 
 WORST_FIRST: tuple[TrialResult, ...] = ("failed", "abstained", "grader_error", "infra", "cancelled", "missing")
@@ -36,7 +37,7 @@ async def resolve_run(store: ObjectStore, text: str) -> str:
     """
     runs = [run for key in await store.list(keys.RUNS) if (run := keys.run_of_manifest(key))]
     if not runs:
-        msg = "this store has no run yet; start one with: orchestrate submit SUITE"
+        msg = f"this store has no run yet; start one with: {program()} submit SUITE"
         raise SpecError(msg)
     if text in runs:
         return text

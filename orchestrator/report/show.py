@@ -14,6 +14,7 @@ from orchestrator.interfaces import BundleSource, ObjectStore
 from orchestrator.records.ids import TrialId
 from orchestrator.records.outcome import Outcome
 from orchestrator.records.verdict import CheckResult
+from orchestrator.report.program import program
 from orchestrator.report.state import read_blob, read_state
 from orchestrator.report.table import say
 from orchestrator.report.terminal import STYLE, dollars, seconds
@@ -203,7 +204,7 @@ def _changes(console: Console, changes: dict[str, Any]) -> None:
     if changes["problem"]:
         say(console, f"  not complete: {clean(changes['problem'])}", "yellow")
     elif more > 0:
-        say(console, f"  … {plural(more, 'more path')}; orchestrate pull writes all of them into a folder", "dim")
+        say(console, f"  … {plural(more, 'more path')}; {program()} pull writes all of them into a folder", "dim")
 
 
 def _change(console: Console, change: dict[str, Any]) -> None:

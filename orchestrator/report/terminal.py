@@ -9,6 +9,7 @@ from datetime import UTC
 from rich.console import Console
 
 from orchestrator.dataset.rows import short
+from orchestrator.report.program import program
 from orchestrator.report.summary import GRADED, RESULTS, AgentSummary, Summary, TaskState, TaskSummary
 from orchestrator.report.table import Cell, Column, Row, flow, say, show_table
 from orchestrator.report.text import clean, named, plural
@@ -286,7 +287,7 @@ def _rest(summary: Summary, console: Console) -> None:
         lines.append("*  not every trial of the task was graded")
     lines += [f"note: {clean(note)}" for note in summary.notes]
     if summary.first_failure:
-        lines.append(f"look first: orchestrate show {clean(summary.manifest.run)} {summary.first_failure}")
+        lines.append(f"look first: {program()} show {clean(summary.manifest.run)} {summary.first_failure}")
     if lines:
         say(console)
     for line in lines:

@@ -165,6 +165,10 @@ def _item_of(info: tarfile.TarInfo, data: bytes) -> Item:
 def _path_fault(path: str) -> str | None:
     if path.startswith("/") or any(part in {"", ".", ".."} for part in path.split("/")):
         return "is not a plain relative path"
+    return _text_fault(path)
+
+
+def _text_fault(path: str) -> str | None:
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -240,7 +244,7 @@ class Reader:
             status = path.lstat()
             if fault is None and stat.S_ISLNK(status.st_mode):
                 target = str(path.readlink())
-                fault = _path_fault(target.replace("/", "")) and "is a symbolic link to a name that is not UTF-8"
+                fault = _text_fault(target) and "is a symbolic link to a name that is not UTF-8"
                 fault = fault or _link_fault(relative, target)
                 if fault is None:
                     return Item(relative, "symlink", 0o777, target.encode())

@@ -99,8 +99,8 @@ class DiffCheck(Spec):
     """Patterns of the paths that may be changed, added or removed. An empty list allows nothing."""
     required: tuple[Glob, ...] = ()
     """Patterns of which each must match at least one changed, added or removed path."""
-    ignore: tuple[Glob, ...] = ("**/__pycache__/**", "**/*.pyc", "**/.pytest_cache/**")
-    """Patterns of by-products that do not count."""
+    ignore: tuple[Glob, ...] = ("**/__pycache__/**", "**/.pytest_cache/**")
+    """Patterns of by-products that do not count. What matches the defaults is also kept from hidden tests: no change can hide there."""
     max_files: int | None = Field(default=None, ge=0)
     """Largest number of paths that may differ."""
     max_bytes: int | None = Field(default=None, ge=0)

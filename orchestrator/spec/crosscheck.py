@@ -91,6 +91,7 @@ def crosscheck(task: TaskFolder) -> list[Problem]:
         *_folders(task),
         *_unused(task),
         *_excluded(task),
+        *_idle_patterns(task),
         *_ending(task),
     ]
 
@@ -247,6 +248,59 @@ def _checked(task: TaskFolder) -> Iterator[tuple[FieldPath, str]]:
             for index, value in enumerate(_list(entry.get(name))):
                 if isinstance(value, str):
                     yield (*path, name, index), value
+
+
+def _idle_patterns(task: TaskFolder) -> Iterator[Problem]:
+    """Find patterns that can match nothing: a guard over them would pass whatever an agent did."""
+    there: list[str] | None = None
+    for path, entry in task.entries():
+        if entry.get("type") == "diff":
+            yield from _folder_patterns(task, path, entry)
+        for index, pattern in enumerate(_list(entry.get("paths"))):
+            if not isinstance(pattern, str) or _leads_out(pattern) or entry.get("type") != "paths_unchanged":
+                continue
+            there = _workspace_files(task) if there is None else there
+            if there is not None and pattern != "**" and not any(matches(pattern, each) for each in there):
+                message = f"{pattern!r} matches no file of the workspace{_instead(pattern, there)}"
+                yield task.document.problem((*path, "paths", index), message)
+
+
+def _folder_patterns(task: TaskFolder, path: FieldPath, entry: dict[str, Any]) -> Iterator[Problem]:
+    """Find patterns of a diff check that end like a folder. Those of files that are yet to be made are right."""
+    for name in ("allow", "required", "ignore"):
+        for index, pattern in enumerate(_list(entry.get(name))):
+            if isinstance(pattern, str) and pattern.endswith("/") and not _leads_out(pattern):
+                message = f"{pattern!r} matches no file; {_below(pattern)}"
+                yield task.document.problem((*path, name, index), message)
+
+
+def _below(pattern: str) -> str:
+    return f"everything below a folder is {pattern.rstrip('/') + '/**'!r}"
+
+
+def _instead(pattern: str, files: list[str]) -> str:
+    """Return what was probably meant by a pattern that matches no file."""
+    folders = {parent.as_posix() for each in files for parent in PurePosixPath(each).parents} - {"."}
+    plain = pattern.rstrip("/")
+    if pattern.endswith("/") or any(matches(plain, folder) for folder in folders):
+        return f"; {_below(pattern)}"
+    return nearest(pattern, [*files, *(f"{folder}/**" for folder in sorted(folders))])
+
+
+def _workspace_files(task: TaskFolder) -> list[str] | None:
+    """Return the files that an agent starts from; None when they are in no folder of the task."""
+    source = task.document.get("environment", "workspace") or "workspace"
+    if not isinstance(source, str) or _leads_out(source) or PurePosixPath(source).parts[:1] != ("workspace",):
+        return None
+    top = task.folder / source
+    if not top.is_dir() and task.document.get("environment", "workspace"):
+        return None  # which is told where it is named
+    found = []
+    for here, folders, files in os.walk(top):
+        folders[:] = [name for name in folders if not ignored(name)]
+        linked = [name for name in folders if Path(here, name).is_symlink()]
+        found += [Path(here, name).relative_to(top).as_posix() for name in (*files, *linked) if not ignored(name)]
+    return found
 
 
 def _sample(pattern: str) -> str:

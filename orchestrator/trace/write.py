@@ -28,7 +28,13 @@ MAX_TEXT = 256 << 10
 """Longest text, in characters, that is kept whole in an event; the middle of a longer one is replaced by a marker."""
 
 MAX_FILE = 256 << 20
-"""Size in bytes from which on events keep only their head: a launch cannot fill the disk with its own record."""
+"""Size in bytes from which on what an agent sends keeps only its head: a launch cannot fill the disk with its own record.
+
+What was seen here has as much room again, so an agent cannot fill the record first and act unrecorded then.
+"""
+
+_SENT = frozenset({"model_request", "tool_result"})
+"""Events that hold an agent's own words and can be as large and many as it likes."""
 
 
 class TrajectoryFile:
@@ -75,8 +81,9 @@ class TrajectoryFile:
         number = self._next
         self._next += 1
         head: dict[str, JsonValue] = {"v": 1, "seq": number, "t": round(time.time(), 6), "source": source, "type": kind}
-        if self._size > MAX_FILE and kind != "seal":
-            body: dict[str, JsonValue] = {"cut": f"the trajectory is larger than {MAX_FILE} bytes"}
+        most = MAX_FILE if kind in _SENT else 2 * MAX_FILE
+        if self._size > most and kind != "seal":
+            body: dict[str, JsonValue] = {"cut": f"the trajectory is larger than {most} bytes"}
         else:
             body = {key: shorten(value) for key, value in data.items() if key not in head}
         line = _line({**head, **body})

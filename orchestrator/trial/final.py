@@ -11,12 +11,13 @@ from orchestrator.errors import SandboxError
 from orchestrator.records.state import FinalAnswer, Finding
 
 _PROGRAM = Path(__file__).with_name("final_child.py")
+_SECONDS = 60
 
 
 async def read_final(raw: bytes) -> tuple[FinalAnswer | None, tuple[Finding, ...]]:
     """Return the answer, or the finding that says why there is none.
 
-    Raises SandboxError when the child could not be started.
+    Raises SandboxError when the child could not be started, or got no processor for a minute.
     """
     try:
         child = await asyncio.create_subprocess_exec(
@@ -33,11 +34,13 @@ async def read_final(raw: bytes) -> tuple[FinalAnswer | None, tuple[Finding, ...
         msg = f"the program that reads final.json could not be started: {error}"
         raise SandboxError(msg, cause="final_reader") from error
     try:
-        printed, _ = await asyncio.wait_for(child.communicate(raw), timeout=10)
-    except TimeoutError:
+        printed, _ = await asyncio.wait_for(child.communicate(raw), timeout=_SECONDS)
+    except TimeoutError as error:
         child.kill()
         await child.wait()
-        return None, (_invalid("reading it took more than 10 s"),)
+        # Its own limit of processor time is far below, so nothing in the file can be the reason.
+        msg = f"the program that reads final.json did not end within {_SECONDS} s; is the machine overloaded?"
+        raise SandboxError(msg, cause="final_reader") from error
     return _understand(printed)
 
 

@@ -9,12 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-import uuid
 from dataclasses import dataclass
 
 from orchestrator.errors import GraderError, InfrastructureError
 from orchestrator.interfaces import Ending, Frozen, PlannedTrial, Registration, Sandbox, TrialEnd
-from orchestrator.records import keys
 from orchestrator.records.outcome import Outcome, Seal, Times
 from orchestrator.records.state import Finding
 from orchestrator.records.termination import outcome_class
@@ -66,11 +64,14 @@ async def _launch(run: str, planned: PlannedTrial, launch: int, crew: Crew, stop
         registration = await crew.gateway.register(request(run, planned, launch, crew))
         outcome = await _act(run, planned, launch, crew, registration, stop)
     except InfrastructureError as error:
-        crew.observer.launch_failed(planned.id, launch, error.cause, str(error))
         if registration is not None:
             with contextlib.suppress(InfrastructureError):  # a gateway that is gone has revoked every token with it
                 await crew.gateway.seal(registration.launch)
         outcome = _lost(run, planned, launch, crew, started, error)
+    if outcome.outcome_class == "infra":  # raised here, or seen at the gateway: the observer must know of both
+        crew.observer.launch_failed(
+            planned.id, launch, outcome.cause or outcome.termination_reason, outcome.error or ""
+        )
     return await commit_outcome(crew.store, outcome)
 
 
@@ -127,9 +128,6 @@ async def _outcome(run: str, planned: PlannedTrial, launch: int, crew: Crew, see
     if final is None and seen.frozen.final is not None:
         final, findings = await read_final(seen.frozen.final)
     decision = decide(seen.ending, seen.seal, final, cancelled=seen.cancelled)
-    output = None
-    if seen.frozen.output:
-        output = await crew.store.put_blob(keys.blob(run, uuid.uuid4().hex), seen.frozen.output)
     wall = max(0.0, seen.ending.ended - seen.ending.started)
     waiting = min(seen.seal.waiting_s, wall)
     return Outcome(
@@ -142,7 +140,7 @@ async def _outcome(run: str, planned: PlannedTrial, launch: int, crew: Crew, see
         final=final,
         exit=seen.ending.exit,
         state=seen.frozen.state,
-        output=output,
+        output=seen.frozen.output_blob,
         trajectory=seen.seal.trajectory,
         usage=seen.seal.usage,
         steps=seen.seal.steps,

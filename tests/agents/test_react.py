@@ -124,6 +124,7 @@ def test_a_wrong_finish_comes_back_to_the_model(world, tmp_path):
         ({"name": "rm", "arguments": {}}, "there is no tool 'rm'; there are: shell, finish"),
         ({"name": "shell", "arguments": {"command": ""}}, "a text that is not empty"),
         ({"name": "shell", "arguments": {"command": "true", "timeout_seconds": 0}}, "from 1 to 600"),
+        ({"name": "shell", "arguments": {"command": "true " + "x" * 200_000}}, "could not be started"),
     ],
 )
 def test_a_wrong_call_comes_back_to_the_model(world, tmp_path, call, says):

@@ -5,6 +5,10 @@ The hidden tests ask for ``work.total`` (a sum), its exception for an empty list
 
 from __future__ import annotations
 
+import importlib.util
+import marshal
+import sys
+
 import pytest
 from grader_world import Files, GraderWorld, lines
 
@@ -216,6 +220,15 @@ CHEATS: dict[str, Files] = {
                 os._exit(0)
             """
     },
+    # Text that strict readers of JSON refuse, and so much noise that no report could carry it.
+    "surrogates": {
+        "work.py": """
+            import os, sys
+            def total(numbers):
+                os.write(int(sys.argv[1]), b'{"error": {"type": "\\\\ud800", "types": [], "message": "\\\\udfff"}}\\n')
+                os._exit(0)
+            """
+    },
     "two_answers": {
         "work.py": """
             import os, sys
@@ -305,11 +318,68 @@ def test_no_cheat_passes(world: GraderWorld, name: str) -> None:
     assert len(verdict.to_bytes()) < 64 << 10
 
 
+def compiled(source: str) -> bytes:
+    """Return a ``.pyc`` that Python runs without comparing it with any source."""
+    code = compile(source, "rates.py", "exec")
+    return importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little") + bytes(8) + marshal.dumps(code)
+
+
+RATES: Files = {
+    "work.py": "from rates import RATE\ndef total(numbers): return RATE * sum(numbers)\n",
+    "rates.py": "RATE = 0\n",
+}
+TAG = sys.implementation.cache_tag
+HIDDEN_CHANGES: dict[str, Files] = {
+    "cached_bytecode": {f"__pycache__/rates.{TAG}.pyc": compiled("RATE = 1\n")},
+    "bytecode_as_module": {
+        "work.py": "from better import RATE, total\n",
+        "better.pyc": compiled("def total(numbers): return sum(numbers)\nRATE = 1\n"),
+    },
+    "code_in_a_cache": {
+        "work.py": "exec(open('__pycache__/work.txt').read())\n",
+        "__pycache__/work.txt": "def total(numbers): return sum(numbers)\n",
+    },
+    "code_in_another_cache": {
+        "work.py": "import sys\nsys.path.append('.pytest_cache')\nfrom better import total\n",
+        ".pytest_cache/better.py": "def total(numbers): return sum(numbers)\n",
+    },
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN_CHANGES)
+def test_no_change_hides_from_the_blast_radius(world: GraderWorld, name: str) -> None:
+    hidden: Files = {
+        "test_work.py": "from subject import call\ndef test(): assert call('work:total', [19, 4, 7]) == 30\n"
+    }
+    tests = {"id": "tests", "type": "command", "run": "pytest -q hidden"}
+    world.task(RATES, [tests, {"id": "diff", "type": "diff", "allow": ["work.py"]}], hidden=hidden)
+    world.left({**RATES, **HIDDEN_CHANGES[name]})
+    assert world.grade().result == "failed"
+
+
 def test_claims_in_the_final_answer_count_for_nothing(world: GraderWorld) -> None:
     world.task(BEFORE, [CHECK], hidden=HIDDEN)
     claim = FinalAnswer(status="completed", message='{"result": "passed"} all hidden tests passed', confidence=1.0)
     world.left(BEFORE, final=claim)
     assert world.grade().result == "failed"
+
+
+def test_noise_in_messages_does_not_hide_the_report(world: GraderWorld) -> None:
+    hidden: Files = {
+        "tests/test_noise.py": """
+            import pytest
+            from subject import call
+            @pytest.mark.parametrize("n", range(60))
+            def test_number(n): call("work:total", n)
+            """,
+        **{f"tests/test_broken_{n}.py": "from subject import call\ncall('work:total', 1)\n" for n in range(40)},
+    }
+    run = "pytest -q --continue-on-collection-errors hidden/tests"
+    world.task(BEFORE, [{"id": "t", "type": "command", "run": run, "results": "junit"}], hidden=hidden)
+    noise = "import random\ndef total(n): raise ValueError(''.join(chr(random.randrange(0x20000, 0x2a000)) for _ in range(400)))\n"
+    world.left({**BEFORE, "work.py": noise})
+    verdict = world.grade()
+    assert verdict.result == "failed", lines(verdict)
 
 
 @pytest.mark.parametrize("trick", ["exit_on_import", "kill_the_server", "fake_packages"])

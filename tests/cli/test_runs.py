@@ -9,8 +9,10 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -210,3 +212,44 @@ def test_a_dry_run_starts_nothing(orchestrate, tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "12 tasks x 1 agents (nop) = 60 trials" in done.stderr
     assert not (tmp_path / ".orchestrate/store/runs").exists()
+
+
+@pytest.mark.timeout(60)
+def test_trials_lost_for_our_reasons_show_in_the_exit_code(orchestrate, tmp_path: Path) -> None:
+    (tmp_path / "orchestrate.toml").write_text('cache = "/dev/null/cache"\n')
+    done = orchestrate("submit", STARTER, "--agent", "nop", "--samples", "1", "--tasks", "board-figure", "--json")
+    assert done.returncode == 5
+    assert "1 trials were lost for our reasons, 3 launches each" in done.stderr
+    assert json.loads(done.stdout)["agents"][0]["counts"]["infra"] == 1
+
+
+class RefusesEveryKey(BaseHTTPRequestHandler):
+    """A provider that repeats the key it does not know."""
+
+    def do_POST(self) -> None:
+        body = json.dumps({"error": {"message": f"unknown key {self.headers['Authorization']}"}}).encode()
+        self.send_response(401)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.mark.timeout(60)
+def test_a_wrong_key_pauses_the_run_and_is_never_shown(orchestrate, tmp_path: Path) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), RefusesEveryKey) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        (tmp_path / "key").write_text("k3y-of-nobody")
+        (tmp_path / "orchestrate.toml").write_text(
+            f'[providers.local]\nbase_url = "http://127.0.0.1:{server.server_port}"\nkey = {{file = "key"}}\n'
+            '[prices."local/small"]\ninput = 1\noutput = 1\n'
+        )
+        done = orchestrate("submit", STARTER, "--model", "local/small", "--samples", "12", "--tasks", "board-figure")
+        server.shutdown()
+    assert done.returncode == 5
+    assert "launches in a row failed with 'model_api_error'" in done.stderr
+    assert "orchestrate resume" in done.stderr
+    assert "k3y-of-nobody" not in done.stdout + done.stderr
+    kept = [path for path in tmp_path.rglob("*") if path.is_file() and b"k3y-of-nobody" in path.read_bytes()]
+    assert kept == [tmp_path / "key"]

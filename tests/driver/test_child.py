@@ -40,8 +40,18 @@ def test_it_is_started_again_when_it_is_killed(tmp_path: Path) -> None:
     assert first != second
 
 
+def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with Child("service", ["-c", SERVICE], {}, tmp_path / "absent/log"):
+            pass
+
+    with pytest.raises(InfrastructureError, match="absent/log of the service cannot be written: No such file"):
+        asyncio.run(run())
+
+
 def test_a_service_that_does_not_start_tells_why(tmp_path: Path) -> None:
     async def run() -> None:
+        (tmp_path / "log").write_text("an earlier run ended well\n")
         async with Child("service", ["-c", "raise SystemExit('no disk left')"], {"key": "s3cret"}, tmp_path / "log"):
             pass
 

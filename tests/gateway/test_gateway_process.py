@@ -16,9 +16,9 @@ CHILD = Path(__file__).parent / "gateway_child.py"
 
 
 @asynccontextmanager
-async def child(here):
+async def child(here, before=()):
     process = await asyncio.create_subprocess_exec(
-        sys.executable, str(CHILD), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        *before, sys.executable, str(CHILD), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
     assert process.stdin is not None
     assert process.stdout is not None
@@ -32,6 +32,27 @@ async def child(here):
                 process.kill()
                 await process.wait()
     process.stdin.close()
+
+
+def test_connections_of_agents_leave_descriptors_for_everybody_else(world):
+    """32 connections of each of 8 launches are more than 64 descriptors; registering one more launch needs one for its file."""
+
+    async def live():
+        here = world()
+        async with child(here, ("sh", "-c", 'ulimit -Sn 64; exec "$@"', "sh")):
+            opened = []
+            for number in range(1, 9):
+                inside = await here.launch(number)
+                opened += [inside.raw(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n") for _ in range(32)]
+                for connection in opened[-32:]:
+                    assert await asyncio.to_thread(connection.recv, 12) == b"HTTP/1.1 200"
+            last = await here.launch(9)
+            status, _, _ = await last.chat()
+            for connection in opened:
+                connection.close()
+            return status
+
+    assert asyncio.run(live()) == 200
 
 
 @pytest.mark.parametrize("how", ["eof", "term"])

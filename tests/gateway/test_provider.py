@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -265,3 +266,45 @@ def test_a_provider_that_nobody_configured_is_named(world):
                 await here.launch(models={"main": "openai/gpt-x"}, scripts=None)
 
     asyncio.run(live())
+
+
+def test_waiting_for_calls_of_ones_own_is_no_waiting_for_the_provider(world):
+    busy = 0
+    most = 0
+
+    async def count(_request):
+        nonlocal busy, most
+        busy += 1
+        most = max(most, busy)
+        await asyncio.sleep(0.05)
+        busy -= 1
+        return ANSWER
+
+    async def live():
+        async with (
+            provider(count) as (url, _),
+            world(providers={"openai": {"base_url": url, "concurrency": 3}}, limits={"calls": 2}).running() as here,
+        ):
+            inside = await here.launch(models={"main": "openai/gpt-x"}, scripts=None)
+            await asyncio.gather(*(inside.chat() for _ in range(8)))
+            return await here.client.seal(inside.launch)
+
+    seal = asyncio.run(live())
+    assert (most, seal.steps) == (2, 8)
+    assert seal.waiting_s < 0.05
+
+
+def test_an_answer_too_large_to_pass_on_is_the_agents_and_is_paid_for(world):
+    async def flood(request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        with contextlib.suppress(ConnectionError):
+            for _ in range(40):
+                await response.write(b" " * (1 << 20))
+        return response
+
+    answers, seal, seen, _ = play(world, [flood], prices={"openai/gpt-x": Price(input=1.0, output=1.0)})
+    assert (answers[0][0], answers[0][1]["error"]["code"]) == (413, "answer_too_large")
+    assert (seal.stopped, seal.steps, len(seen)) == ("model_request_error", 1, 1)
+    assert seal.usage.output > 1_000_000
+    assert seal.usage.cost_nano_usd is None

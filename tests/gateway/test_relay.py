@@ -64,6 +64,16 @@ def test_a_state_that_is_too_large_is_refused(world):
     assert (status, answer["error"]["type"]) == (413, "state_too_large")
 
 
+def test_what_was_printed_is_kept_apart_from_the_state(world):
+    async def live():
+        async with world().running() as here:
+            registration = await sealed(here)
+            put = [await put_state(registration, part, part.encode()) for part in ("output", "entries", "changes")]
+            return [await here.store.get(answer["key"]) for _, answer in put]
+
+    assert asyncio.run(live()) == [b"output", b"entries", b"changes"]
+
+
 def test_the_state_record_names_both_parts(world):
     async def live():
         async with world().running() as here:

@@ -7,6 +7,7 @@ import hashlib
 import os
 import threading
 
+import pytest
 from sandbox_world import python, shell
 
 from orchestrator.sandbox.bubblewrap.freeze import Freezer
@@ -174,3 +175,34 @@ def test_a_file_that_became_a_link_between_the_two_passes_is_not_followed(tmp_pa
     freezer, _, changes = frozen(tmp_path, between=swap)
     assert b"secret!!!!" not in changes
     assert freezer.findings
+
+
+LONG_NAMES = """
+import os
+os.mkdir("deep"); os.chdir("deep")
+for n in range(15):
+    os.mkdir("\\x01" * 250); os.chdir("\\x01" * 250)
+os.mkdir("inner"); os.chdir("inner")
+for n in range(18_000):
+    {make}
+os.chdir("/workspace"); open("z", "w").write("seen")
+"""
+
+
+@pytest.mark.parametrize("make", ["os.mknod(str(n))", "os.symlink('\\x01' * 4000, f'{n:03}')"])
+def test_names_alone_cannot_fill_a_store(make):
+    """Without a limit a gigabyte of disk could have a list of many gigabytes, and a full disk of ours is no score."""
+    seen = python(LONG_NAMES.format(make=make), disk_bytes=128 << 20)
+    assert seen.ending.exit.code == 0
+    assert len(seen.lines) < 400 << 20
+    assert len(seen.changes) < 256 << 20
+    assert "too_many_names" in seen.findings
+    assert seen.content("workspace/z") == b"seen"
+
+
+def test_a_folder_whose_names_are_left_out_says_so_itself():
+    seen = python(LONG_NAMES.format(make="os.mknod(str(n))"), disk_bytes=128 << 20)
+    (left_out,) = [entry for entry in seen.entries if entry.finding == "too_many_names"]
+    assert (left_out.type, left_out.path.endswith("/inner")) == ("dir", True)
+    assert left_out.path not in seen.tar()
+    assert len(seen.entries) == 18

@@ -213,3 +213,13 @@ def test_terminal_input_cannot_be_injected():
         "import fcntl\nattempt('tiocsti', lambda: fcntl.ioctl(0, 0x5412, b'x'))\nattempt('tty', lambda: os.open('/dev/tty', os.O_RDWR))"
     )
     assert "ALLOWED" not in found.values()
+
+
+@pytest.mark.parametrize("folder", ["/usr/src", "/usr/local/src"])
+def test_places_for_projects_below_the_systems_folders_are_empty(folder):
+    """Images often have their project in /usr/src/app, and with it hidden tests and the store."""
+    if not Path(folder).is_dir():
+        pytest.skip(f"this machine has no {folder}")
+    seen = shell(f"ls -A {folder}; stat -f -c %T {folder}; touch {folder}/x")
+    assert seen.output.splitlines()[0] == "tmpfs"
+    assert "Read-only" in seen.output

@@ -105,17 +105,22 @@ def test_excluded_paths_are_not_frozen_and_not_missed(given: Path):
     }
 
 
-def test_the_relay_gets_entries_then_changes(gateway: FakeGateway, given: Path):
+def test_the_relay_gets_output_entries_and_changes_in_this_order(gateway: FakeGateway, given: Path):
     async def scenario():
         async with gateway.serve():
-            spec = spec_of("sh", "-c", CHANGE, inputs=(workspace(given),), pristine=given, sink=gateway.sink)
+            spec = spec_of(
+                "sh", "-c", f"echo said; {CHANGE}", inputs=(workspace(given),), pristine=given, sink=gateway.sink
+            )
             async with backend().open(spec) as sandbox:
                 await sandbox.ended()
-                return (await sandbox.freeze()).state
+                return await sandbox.freeze()
 
-    state = asyncio.run(scenario())
-    assert list(gateway.blobs) == ["/launch/state/entries", "/launch/state/changes"]
-    assert gateway.tokens == ["freezer-token"] * 2
+    frozen = asyncio.run(scenario())
+    state = frozen.state
+    assert list(gateway.blobs) == ["/launch/state/output", "/launch/state/entries", "/launch/state/changes"]
+    assert gateway.blobs["/launch/state/output"] == b"said\n"
+    assert frozen.output_blob.sha256 == hashlib.sha256(b"said\n").hexdigest()
+    assert gateway.tokens == ["freezer-token"] * 3
     assert state.entries.key == "blobs/r/entries"
     assert state.changes.sha256 == hashlib.sha256(gateway.blobs["/launch/state/changes"]).hexdigest()
     local = asyncio.run(life(spec_of("sh", "-c", CHANGE, inputs=(workspace(given),), pristine=given)))

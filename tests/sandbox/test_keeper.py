@@ -7,8 +7,10 @@ import base64
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -16,6 +18,7 @@ import pytest
 from sandbox_world import backend, python, shell, spec_of
 
 from orchestrator.errors import SandboxError
+from orchestrator.interfaces import Door
 from orchestrator.sandbox.bubblewrap import host
 from orchestrator.spec.task import Environment, RepositoryWorkspace, Resources
 
@@ -245,6 +248,40 @@ def test_events_are_lines_of_json_and_nonsense_on_the_input_is_ignored():
 
 def test_output_ends_with_what_was_written_last():
     assert shell("echo last words; kill -9 $$").output == "last words\n"
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not os.path.exists("/usr/bin/python3"),
+    reason="needs root to become nobody, and a public Python",
+)
+def test_a_keeper_of_an_ordinary_user_hands_over_a_listening_socket():
+    with tempfile.TemporaryDirectory(prefix="o-") as folder, socket.socket(socket.AF_UNIX) as door:
+        os.chmod(folder, 0o755)
+        door.bind(f"{folder}/door")
+        os.chmod(f"{folder}/door", 0o777)
+        door.listen()
+        door.settimeout(20)
+        spec = backend()._specification(spec_of("/bin/true", door=Door(socket=f"{folder}/door", token="t")))
+        keeper = "import sys; sys.path.append(sys.argv[1]); from orchestrator.sandbox.bubblewrap.keeper import main; sys.exit(main())"
+        with subprocess.Popen(
+            ["/usr/bin/python3", "-I", "-S", "-c", keeper, str(ROOT)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            user=65534,
+            group=65534,
+            extra_groups=[],
+        ) as process:
+            process.stdin.write(json.dumps(spec).encode() + b"\n")
+            process.stdin.flush()
+            connection, _ = door.accept()
+            with connection:
+                _, (listener,), _, _ = socket.recv_fds(connection, 4096, 4)
+                connection.sendall(b'{"ok": true}\n')
+            started = json.loads(process.stdout.readline())
+            process.stdin.close()
+    with socket.socket(fileno=listener) as taken:
+        assert taken.getsockname() == ("127.0.0.1", 8080)
+    assert started["labels"] == {"limits": "sampled"}
 
 
 @pytest.mark.skipif(

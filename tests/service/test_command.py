@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from grader_world import GraderWorld, lines
+
+from grader_service.checks import command
 
 BEFORE = {"src/auth.py": "def check(user, password):\n    return True\n"}
 RIGHT = {"src/auth.py": "def check(user, password):\n    return bool(password)\n"}
@@ -34,6 +37,15 @@ def test_right_work_passes(world: GraderWorld) -> None:
     verdict = world.grade()
     assert verdict.result == "passed", lines(verdict)
     assert verdict.checks[0].actual == "2 of 2 passed"
+
+
+def test_an_exit_code_of_the_subject_is_no_proof(world: GraderWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its sandbox runs the agent's code, which may end it in any way: any code may mean that."""
+    monkeypatch.setattr(command, "_EVIDENCE_EXIT", None)  # what a subject killed by a signal has
+    world.task(BEFORE, [CHECK], hidden=HIDDEN)
+    world.left({"src/auth.py": "import os\nos.kill(os.getppid(), 9)\n"})
+    verdict = world.grade()
+    assert verdict.result == "failed", lines(verdict)
 
 
 def test_untouched_work_fails_and_names_the_test(world: GraderWorld) -> None:

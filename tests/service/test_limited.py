@@ -92,6 +92,9 @@ HOSTILE: dict[str, tuple[str | bytes, dict[str, Any]]] = {
     "nan": ('{"a": NaN}', value("", "f.json", "a", 1)),
     "duplicate_key": ('{"a": 2, "a": 1}', value("", "f.json", "a", 1)),
     "surrogate": ('{"a": "\\ud800"}', value("", "f.json", "a", 1)),
+    "keys_that_become_equal": ('a: {1: x, "1": 1}', value("", "f.yaml", "a.1", 1)),
+    "surrogate_inside": ('{"a": [{"\\ud800": "\\udfff"}]}', value("", "f.json", "a", 1)),
+    "nested_value": ('{"a": ' + "[" * 250 + "]" * 250 + "}", value("", "f.json", "a", 1)),
     "yaml_bomb": (BOMB, value("", "f.yaml", "i", 1)),
     "yaml_object": ("a: !!python/object/apply:os.system ['true']\n", value("", "f.yaml", "a", 1)),
     "deep_toml": ("a = " + "[" * 50_000, value("", "f.toml", "a", 1)),
@@ -183,6 +186,50 @@ def test_a_query_that_the_author_got_wrong_is_not_the_agents_fault(world: Grader
     assert "syntax error" in verdict.error.message
 
 
+def test_a_database_cannot_blame_the_author(world: GraderWorld, tmp_path: Path) -> None:
+    broken = (
+        "create table p (id)",
+        "pragma writable_schema = on",
+        "update sqlite_master set sql = 'create table p (id syntax error'",
+    )
+    named = ("create table t (x)", 'create view p as select "syntax error"(x) as id from t')
+    after = {
+        f"{n}/{file}": data
+        for n, made in enumerate((broken, named))
+        for file, data in database(tmp_path, *made).items()
+    }
+    world.task({}, [sql("a", "0/d.db", "select id from p", [[1]]), sql("b", "1/d.db", "select id from p", [[1]])])
+    world.left(after)
+    assert [result.passed for result in results(world).values()] == [False, False]
+
+
+CORE: Files = {"p/__init__.py": "from ._core import f\n", "p/_core.py": "def f(x): return x\n"}
+MODULE: Files = {"p.py": "def f(x): return x\n"}
+LAYOUTS: dict[str, tuple[str, Files, Files, bool]] = {
+    "offered_name_removed": ("p", CORE, {**CORE, "p/__init__.py": ""}, False),
+    "offered_name_called_otherwise": ("p", CORE, {**CORE, "p/_core.py": "def f(x, y): return x\n"}, False),
+    "offered_name_moved": (
+        "p",
+        CORE,
+        {"p/__init__.py": "from p.new import f\n", "p/new.py": "def f(x, y=0): return x\n"},
+        True,
+    ),
+    "module_grew_into_a_package": ("p.py", MODULE, CORE, True),
+    "module_grew_and_lost_a_name": ("p.py", {"p.py": "def f(x): return x\ndef g(): pass\n"}, CORE, False),
+    "package_before_an_untouched_module": ("p.py", MODULE, {**MODULE, "p/__init__.py": ""}, False),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_public_names_wherever_they_stand(world: GraderWorld, name: str) -> None:
+    package, before, after, passes = LAYOUTS[name]
+    world.task(
+        before, [files("x", "gone", exists=False)], invariants=[{"type": "public_api_unchanged", "package": package}]
+    )
+    world.left(after)
+    assert results(world)["public_api_unchanged"].passed is passes
+
+
 def test_blast_radius(world: GraderWorld) -> None:
     before: Files = {"src/a.py": "1", "src/b.py": "1", "tests/t.py": "1"}
     checks = [
@@ -213,6 +260,7 @@ APIS: dict[str, tuple[Files, bool]] = {
     "more": ({"src/p/__init__.py": API.replace("b=1", "b=None, *, c=2") + "def new(): ...\n"}, True),
     "removed": ({"src/p/__init__.py": API.replace("def keep", "def kept")}, False),
     "required": ({"src/p/__init__.py": API.replace("b=1", "b")}, False),
+    "too_deep": ({"src/p/__init__.py": API + "x = " + "-" * 50_000 + "1\n"}, False),
     "method": ({"src/p/__init__.py": API.replace("self, x", "self")}, False),
     "syntax": ({"src/p/__init__.py": API + "def (\n"}, False),
     "gone": ({"src/q.txt": ""}, False),

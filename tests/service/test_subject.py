@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from grader_world import Files, GraderWorld, lines
 
 BEFORE: Files = {
@@ -47,6 +48,26 @@ HIDDEN: Files = {
             assert call("work:write", "one") == "start one"
             assert call("work:write", "two") == "start two"
             assert run("cat", "data.txt").stdout == "start "
+
+        LEAVE = '''
+        import ctypes, os
+        libc = ctypes.CDLL(None)
+        folders = [os.path.join(top, "kept/inner") for top in ("/tmp", "/dev/shm", os.path.expanduser("~"), "/workspace")]
+        result = [os.path.exists(os.path.dirname(folder)) for folder in folders]
+        for kind, get in (("shm", (libc.shmget, 4096)), ("msg", (libc.msgget,)), ("sem", (libc.semget, 1))):
+            result.append(len(open("/proc/sysvipc/" + kind).readlines()) > 1)
+            get[0](4711, *get[1:], 0o1600)
+        try: result.append(ctypes.CDLL("librt.so.1").mq_open(b"/kept", os.O_CREAT | os.O_RDWR, 0o600, None) >= 0)
+        except OSError: pass
+        for folder in folders:
+            os.makedirs(folder)
+            os.chmod(folder, 0)
+            os.chmod(os.path.dirname(folder), 0)
+        '''
+
+        def test_nothing_is_kept_from_one_request_to_the_next():
+            assert not any(script(LEAVE))
+            assert not any(script(LEAVE))
 
         def test_programs_run():
             done = run("python3", "-m", "app", files={"in.txt": "hi"}, read=["out.txt", "gone.txt"])
@@ -97,6 +118,37 @@ def test_what_hidden_tests_can_ask(world: GraderWorld) -> None:
     assert verdict.result == "passed", lines(verdict)
 
 
+@pytest.mark.parametrize("command", ["pytest -v hidden/tests", "python3 -m pytest hidden/tests", "pytest -rA hidden"])
+def test_pytest_may_speak_at_length(world: GraderWorld, command: str) -> None:
+    hidden: Files = {"tests/test_it.py": "def test(): pass\n"}
+    world.task(BEFORE, [check(run=command)], hidden=hidden)
+    world.left(BEFORE)
+    verdict = world.grade()
+    assert verdict.result == "passed", lines(verdict)
+
+
+@pytest.mark.parametrize("more", [{}, {"expect": "hidden/ids.txt"}])
+def test_a_hidden_test_that_imports_the_workspace_is_told_how_to_ask_for_it(
+    world: GraderWorld, more: dict[str, str]
+) -> None:
+    hidden: Files = {"tests/test_it.py": "import work\ndef test(): pass\n", "ids.txt": "tests/test_it.py::test\n"}
+    world.task(BEFORE, [check(**more)], hidden=hidden)
+    world.left(BEFORE)
+    evidence = world.grade().checks[0].evidence
+    cause, hint, *_ = evidence
+    assert cause.endswith("test_it.py: could not be collected: ModuleNotFoundError: No module named 'work'"), evidence
+    assert hint == "hidden tests cannot import the workspace; use `from subject import call`"
+
+
+def test_an_import_that_the_agent_broke_is_no_mistake_of_the_test(world: GraderWorld) -> None:
+    hidden: Files = {"tests/test_it.py": "from subject import call\nVALUE = call('gone:f')\ndef test(): pass\n"}
+    world.task(BEFORE, [check()], hidden=hidden)
+    world.left(BEFORE)
+    evidence = world.grade().checks[0].evidence
+    assert "SubjectError: ModuleNotFoundError: No module named 'gone'" in evidence[0]
+    assert len(evidence) == 1, evidence
+
+
 def test_only_the_expected_tests_count_and_each_must_pass(world: GraderWorld) -> None:
     ids = ("other/test_more.py::test_skipped", "other/test_more.py::test_xfail", "other/test_more.py::test_missing")
     spec = check(run="pytest -q hidden/other hidden/tests/test_subject.py::test_paths", expect="hidden/ids.txt")
@@ -104,7 +156,13 @@ def test_only_the_expected_tests_count_and_each_must_pass(world: GraderWorld) ->
     world.left(BEFORE)
     verdict = world.grade()
     assert (verdict.result, verdict.checks[0].actual) == ("failed", "1 of 4 passed"), lines(verdict)
-    assert [line.split(": ")[1] for line in verdict.checks[0].evidence] == ["skipped", "xfailed", "did not run"]
+    assert [line.split(": ", 1)[1] for line in verdict.checks[0].evidence][:2] == [
+        "skipped: Skipped: unconditional skip",
+        "xfailed: assert 0",
+    ]
+    assert verdict.checks[0].evidence[2] == (
+        "other/test_more.py::test_missing: did not run; these ran: tests/test_subject.py::test_paths[2]"
+    )
 
 
 def test_a_command_that_does_not_end_fails_at_its_time_limit(world: GraderWorld) -> None:
@@ -120,3 +178,4 @@ def test_a_command_that_runs_no_tests_is_the_authors_mistake(world: GraderWorld)
     verdict = world.grade()
     assert (verdict.result, verdict.error.type) == ("grader_error", "check")
     assert "pytest was called wrongly" in verdict.error.message
+    assert "file or directory not found: hidden/nowhere" in verdict.error.message

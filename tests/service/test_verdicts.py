@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from grader_world import GraderWorld, lines
+from grader_world import Files, GraderWorld, lines
 
 from grader_service.checks.final import check_final, mentions
 from grader_service.combine import combine
@@ -58,6 +58,31 @@ def test_a_launch_without_a_state_fails_the_checks_that_need_one(world: GraderWo
     verdict = world.grade()
     assert (verdict.result, verdict.state_sha256) == ("failed", None)
     assert [c.passed for c in (*verdict.checks, *verdict.invariants)] == [False, False, True, False]
+
+
+LEFT_TOO_MUCH: dict[str, Files] = {
+    # A path that was made step by step: below another folder it is too long to be opened.
+    "long_path": {"/".join(["d" * 200] * 20) + "/" + "e" * 72: "x"},
+    # Hard links and sparse files have more bytes than the disk that holds them.
+    "many_bytes": {f"f{n}": b"x" * (5 << 20) for n in range(5)},
+}
+
+
+@pytest.mark.parametrize("name", LEFT_TOO_MUCH)
+def test_what_cannot_be_put_together_again_is_never_our_failure(world: GraderWorld, name: str) -> None:
+    reads = {"id": "reads", "type": "command", "run": "pytest -q hidden"}
+    hidden: Files = {
+        "test_it.py": "from subject import run\ndef test(): assert run('cat', 'answer.txt').stdout == '42\\n'\n"
+    }
+    resources = {"disk": "16Mi", "memory": "128Mi"}
+    checks = [ANSWER, reads, {"id": "diff", "type": "diff", "allow": ["answer.txt"]}]
+    environment = {"requires": ["python3"], "resources": resources}
+    world.task(BEFORE, checks, hidden=hidden, environment=environment)
+    world.left({**BEFORE, "answer.txt": "42\n", **LEFT_TOO_MUCH[name]})
+    verdict = world.grade()
+    assert (verdict.result, verdict.checks[2].passed) == ("failed", False), lines(verdict)
+    if name == "long_path":
+        assert all("too long" in check.evidence[0] for check in verdict.checks[:2]), lines(verdict)
 
 
 COMMAND = {"id": "t", "type": "command", "run": "pytest"}
@@ -127,17 +152,18 @@ GOOD = {"escalation": {"permission": "refund", "more": "x"}}
         (final(**GOOD), None),
         (final(message="WHICH  CURRENCY\nand region", **GOOD), None),
         (None, "no valid ending"),
-        (final("declined", **GOOD), "ended as declined, expected asked"),
+        (final("declined", **GOOD), "ended as declined, not asked"),
         (final(message="Which currencyless regional thing?", **GOOD), "mentions none of: currency, money"),
-        (final(message="currency region " + "x" * 60, **GOOD), "at most 60"),
-        (final(), "escalation.permission is 'absent'"),
-        (final(escalation={"permission": "refund.all"}), "expected 'refund'"),
+        (final(message="currency region " + "x" * 60, **GOOD), "76 characters, at most 60"),
+        (final(), "escalation.permission is absent, not 'refund'"),
+        (final(escalation={"permission": "refund.all"}), "escalation.permission is 'refund.all', not 'refund'"),
     ],
 )
 def test_final(answer: FinalAnswer | None, words: str | None) -> None:
     found = check_final(SPEC, outcome(answer))
     assert found.passed is (words is None), found
     assert words is None or any(words in line for line in found.evidence)
+    assert found.actual == ("; ".join(found.evidence) or "asked") or answer is None
 
 
 def test_phrases_are_whole_words() -> None:

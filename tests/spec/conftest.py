@@ -27,6 +27,7 @@ FILES = {
     "one/task.yaml": TASK,
     "one/README.md": "For people.\n",
     "one/workspace/src/a.py": "print(1)\n",
+    "one/workspace/tests/test_a.py": "import a\n",
     "one/memory/notes.md": "remember\n",
     "one/world/seed.sql": "create table t (a);\n",
     "one/fixtures/calls.jsonl": "{}\n",

@@ -133,7 +133,7 @@ def test_what_checks_say_never_enters_the_sandbox(word: str) -> None:
             "user": {"mode": "scripted", "replies": "user.yaml"},
             "expect": "decline",
             "checks": checks,
-            "invariants": [{"type": "paths_unchanged", "paths": [marker]}],
+            "invariants": [{"type": "public_api_unchanged", "package": marker}],
             "origin": {"incident": marker},
         }
         (folder / "task.yaml").write_text(json.dumps(task))
@@ -157,9 +157,11 @@ def test_the_whole_workspace_is_there_byte_for_byte(suite: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     (suite / "one/workspace/link").symlink_to("sub/deep")
+    (suite / "one/workspace/sub/deep/up").symlink_to("..")
     sandbox = load_task(suite / "one").bundles.sandbox
     assert {name: sandbox.read(f"workspace/{name}") for name in odd} == odd
     assert Item("workspace/link", "symlink", 0o777, b"sub/deep") in sandbox.items
+    assert Item("workspace/sub/deep/up", "symlink", 0o777, b"..") in sandbox.items
     assert {item.path.split("/")[0] for item in sandbox.items} == {"workspace", "memory", "task"}
 
 

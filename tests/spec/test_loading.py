@@ -78,7 +78,7 @@ def test_six_mistakes_are_six_located_errors(suite: Path) -> None:
         "checks:\n"
         "  - {id: tests, type: comand, run: x}\n"
         "  - {id: f, type: files, path: a, regex: '('}\n"
-        "invariants: [{type: paths_unchanged, paths: [a]}]\n"
+        "invariants: [{type: paths_unchanged, paths: [src/a.py]}]\n"
     )
     found = problems(lambda: load_suite(suite))
     assert [line.split(": ")[0] for line in found] == [
@@ -171,6 +171,31 @@ def test_six_mistakes_are_six_located_errors(suite: Path) -> None:
         ("id: radius", "id: tests", "10:10: checks[1].id: the id 'tests' is taken, first in line 9"),
         ("paths_unchanged", "paths_changed", "12:12: invariants[0].type: unknown invariant type 'paths_changed' (did"),
         (
+            '"tests/**"',
+            "tests/",
+            "12:37: invariants[0].paths[0]: 'tests/' matches no file of the workspace; everything below a folder is 'tests/**'",
+        ),
+        (
+            '"tests/**"',
+            "tests",
+            "12:37: invariants[0].paths[0]: 'tests' matches no file of the workspace; everything below",
+        ),
+        (
+            '"tests/**"',
+            '"test/**"',
+            "12:37: invariants[0].paths[0]: 'test/**' matches no file of the workspace (did you mean 'tests/**'?)",
+        ),
+        (
+            '"src/**"',
+            "out/",
+            "10:38: checks[1].allow[0]: 'out/' matches no file; everything below a folder is 'out/**'",
+        ),
+        (
+            'allow: ["src/**"]',
+            'allow: ["**"], required: [src/]',
+            "10:56: checks[1].required[0]: 'src/' matches no file; everything below a folder is 'src/**'",
+        ),
+        (
             "memory: memory/",
             'memory: memory/\n  state: {exclude: ["te*/**"]}',
             "5:21: environment.state.exclude[0]: 'te*/**' leaves out what",
@@ -199,7 +224,7 @@ def test_an_unquoted_mode_is_shown_as_it_was_written(suite: Path) -> None:
 
 
 def test_an_invariant_given_twice_needs_an_id(suite: Path) -> None:
-    edit(suite / "one/task.yaml", "invariants:\n", "invariants:\n  - {type: paths_unchanged, paths: [a]}\n")
+    edit(suite / "one/task.yaml", "invariants:\n", "invariants:\n  - {type: paths_unchanged, paths: [src/a.py]}\n")
     [found] = problems(lambda: load_task(suite / "one"))
     assert "the id 'paths_unchanged' is taken, first in line 12; give this one an id" in found
 
@@ -245,7 +270,8 @@ def test_a_folder_that_is_nearly_a_task_is_no_absence(suite: Path, write: Write)
 
 
 def test_a_workspace_that_is_not_named_may_be_absent(suite: Path) -> None:
-    for path in ("src/a.py", "src", ""):
+    edit(suite / "one/task.yaml", '"tests/**"', '"**"')
+    for path in ("src/a.py", "src", "tests/test_a.py", "tests", ""):
         target = suite / "one/workspace" / path
         target.rmdir() if target.is_dir() else target.unlink()
     task = load_task(suite / "one")

@@ -124,8 +124,17 @@ def test_a_huge_trajectory_keeps_counting_but_not_growing(tmp_path, monkeypatch)
     monkeypatch.setattr(write, "MAX_FILE", 10_000)
     events = read_events(written(tmp_path, *[("launch", "gateway", {"text": "x" * 3000})] * 10))
     assert len(events) == 11
-    assert events[-2].data == {"cut": "the trajectory is larger than 10000 bytes"}
+    assert events[-2].data == {"cut": "the trajectory is larger than 20000 bytes"}
     assert events[-1].data["steps"] == 10
+
+
+def test_an_agent_that_fills_the_record_does_not_act_unrecorded_then(tmp_path, monkeypatch):
+    monkeypatch.setattr(write, "MAX_FILE", 10_000)
+    flood = [("model_request", "gateway", {"text": "x" * 3000})] * 10
+    act = ("tool_call", "gateway", {"name": "finish"})
+    events = read_events(written(tmp_path, *flood, act))
+    assert events[9].data == {"cut": "the trajectory is larger than 10000 bytes"}
+    assert events[10].data == {"name": "finish"}
 
 
 def test_a_name_is_used_once(tmp_path):

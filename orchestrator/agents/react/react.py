@@ -115,7 +115,21 @@ class Gateway:
 def run_shell(command: str, seconds: float) -> str:
     """Run a command; return its output, cut in the middle, and how it ended. What it left behind in the background lives on."""
     reading, writing = os.pipe()
-    process = os.posix_spawn(
+    output = Output()
+    try:
+        try:
+            process = _spawn(command, writing)
+        finally:
+            os.close(writing)
+        code = _watch(process, reading, output, time.monotonic() + seconds)
+    finally:
+        os.close(reading)
+    ending = f"timed out after {seconds:g} s and was killed" if code is None else f"exit code {code}"
+    return f"{output.text()}[{ending}]"
+
+
+def _spawn(command: str, writing: int) -> int:
+    return os.posix_spawn(
         "/bin/sh",
         ["sh", "-c", command],
         os.environ,  # noqa: TID251  (this program runs inside a sandbox)
@@ -126,14 +140,6 @@ def run_shell(command: str, seconds: float) -> str:
         ],
         setsid=True,
     )
-    os.close(writing)
-    output = Output()
-    try:
-        code = _watch(process, reading, output, time.monotonic() + seconds)
-    finally:
-        os.close(reading)
-    ending = f"timed out after {seconds:g} s and was killed" if code is None else f"exit code {code}"
-    return f"{output.text()}[{ending}]"
 
 
 def _watch(process: int, reading: int, output: Output, deadline: float) -> int | None:
@@ -257,7 +263,10 @@ class Loop:
             return "error: shell needs `command`, a text that is not empty"
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= MOST_SECONDS:
             return f"error: timeout_seconds must be a number from 1 to {MOST_SECONDS}"
-        return run_shell(command, seconds)
+        try:
+            return run_shell(command, seconds)
+        except (OSError, ValueError) as error:  # too long, not to be encoded, no process left: the model's to mend
+            return f"error: the command could not be started: {error}"
 
     def _remote(self, name: str, arguments: dict[str, Any]) -> str:
         known = [tool["function"]["name"] for tool in self._tools]

@@ -27,6 +27,7 @@ from orchestrator.records.outcome import Exit
 from orchestrator.records.state import Finding, FrozenState
 from orchestrator.sandbox.bubblewrap import host, seccomp
 from orchestrator.sandbox.bubblewrap.stage import OUTPUT_BYTES
+from orchestrator.sandbox.bubblewrap.start import kept_name
 from orchestrator.spec.task import Environment
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -109,17 +110,19 @@ class BubblewrapBackend:
         _check(spec)
         path = host.SYSTEM_PATH
         binds, links = host.binds(), host.links()
-        masks: list[str] = []
+        masks = host.private_folders(host.interpreter(self._prefix))
         if "python3" in spec.requires or "python" in spec.requires:
             python = host.interpreter(self._prefix)
             shown, named = host.python_parts(python)
-            masks = host.packages_of(python)
+            masks += host.packages_of(python)
             binds, links, path = binds + shown, links + named, f"{host.BIN}:{path}"
-        env = {"PATH": path, "HOME": host.HOME, "LANG": "C.UTF-8", "TMPDIR": "/tmp", **spec.env}  # noqa: S108 - the sandbox's own
+        env = {"PATH": path, "HOME": host.HOME, "LANG": "C.UTF-8", "TMPDIR": "/tmp"}  # noqa: S108 - the sandbox's own
+        env |= {kept_name(number): value for number, value in enumerate(spec.env.values())}
         limits = spec.limits
         return {
             "name": spec.name,
             "command": list(spec.command),
+            "env": list(spec.env),
             "flags": [*host.FLAGS, *(word for name, value in env.items() for word in ("--setenv", name, value))],
             "stdin": base64.b64encode(spec.stdin).decode(),
             "workdir": os.path.normpath(spec.workdir),
@@ -199,6 +202,7 @@ class BubblewrapSandbox:
         return Frozen(
             state=state,
             output=base64.b64decode(event["output"]),
+            output_blob=BlobRef(**event["output_blob"]) if "output_blob" in event else None,
             final=None if event["final"] is None else base64.b64decode(event["final"]),
             findings=tuple(Finding(type=kind, detail=detail, source="freezer") for kind, detail in event["findings"]),
         )
@@ -339,6 +343,9 @@ def _check(spec: SandboxSpec) -> None:
     words = [*spec.command, *spec.env.values(), spec.workdir, *(item.target for item in spec.inputs)]
     if any("\0" in word for word in words):
         msg = f"sandbox {spec.name}: a zero byte in command, environment or paths"
+        raise SandboxError(msg, cause="sandbox_spec")
+    if "=" in spec.command[0]:
+        msg = f"sandbox {spec.name}: a program's name cannot have '=': {spec.command[0]!r}"
         raise SandboxError(msg, cause="sandbox_spec")
     problem = host.workdir_problem(spec.workdir)
     if problem:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 FINAL_BYTES = 64 << 10
 PATH_BYTES = 4095
 """Longest path below an area that Linux opens in one call; what lies deeper is recorded as ``name_too_long`` and not kept."""
+NAME_BYTES = 256
+"""Mean length of path that a full list has room for, with one entry for each 4 KiB of disk. Lists of longer ones would be gigabytes."""
 FINDINGS = 200
 """Findings kept; the rest is counted."""
 _CHUNK = 1 << 20
@@ -66,6 +68,8 @@ class Freezer:
         self._exclude = exclude
         self._limit = limit
         self._left = 2 * limit
+        self._names_left = 0
+        self._contents: dict[bytes, list[bytes]] = {}
         self._kept = bytearray()
 
     def entries(self) -> Iterator[bytes]:
@@ -73,6 +77,8 @@ class Freezer:
         self.findings.clear()  # a lost connection makes the sink ask for everything again
         self.findings_cut = 0
         self._left = 2 * self._limit
+        self._names_left = NAME_BYTES * max(1 << 18, self._limit >> 12)
+        self._contents.clear()
         self._kept.clear()
         for area, root in self._areas:
             expected = sorted(self._pristine) if area == "workspace" else []
@@ -125,14 +131,17 @@ class Freezer:
 
     def _walk(self, root: int, area: str) -> Iterator[tuple[bytes, os.stat_result]]:
         """Yield path and status of everything below ``root``, in the order of the raw path bytes."""
-        stack = [self._list(root, area, b"")]
+        top = self._list(root, area, b"")
+        if top is None:
+            self.note("too_many_names", f"{area}: nothing of it is listed")
+        stack = [top or []]
         while stack:
             if not stack[-1]:
                 stack.pop()
                 continue
             item = stack[-1].pop()
             if item.endswith(b"/"):
-                stack.append(self._list(root, area, item[:-1]))
+                stack.append(self._contents.pop(item[:-1], []))
                 continue
             info = self._status(root, item)
             if info is None:
@@ -140,22 +149,29 @@ class Freezer:
                 continue
             yield item, info
 
-    def _list(self, root: int, area: str, folder: bytes) -> list[bytes]:
-        """Return the paths in a folder, last first; a sub-folder is there twice: as itself and, with a slash, for its content."""
+    def _list(self, root: int, area: str, folder: bytes) -> list[bytes] | None:
+        """Return the paths in a folder, last first; a sub-folder is there twice: as itself and, with a slash, for its content.
+
+        None: there are more names than a list has room for.
+        """
         try:
             descriptor = open_beneath(root, folder or b".", os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
             self.note("unreadable", f"{area}/{readable(folder)}: {error.strerror}")
             return []
+        left = self._names_left
         try:
             found: list[bytes] = []
             with os.scandir(descriptor) as items:
                 for item in items:
-                    self._add(
-                        found, area, os.path.join(folder, os.fsencode(item.name)), item.is_dir(follow_symlinks=False)
-                    )
+                    path = os.path.join(folder, os.fsencode(item.name))
+                    left -= len(path)
+                    if left < 0:
+                        return None
+                    self._add(found, area, path, item.is_dir(follow_symlinks=False))
         finally:
             os.close(descriptor)
+        self._names_left = left
         found.sort(reverse=True)
         return found
 
@@ -188,7 +204,7 @@ class Freezer:
             self.note(finding, f"{area}/{readable(path)}" + (f": {size} bytes" if kind == "file" else f": {kind}"))
         now = (kind, bool(mode & 0o100) and kind == "file", size, digest, target)
         origin = "added" if before is None else "pristine" if before == now else "changed"
-        if origin != "pristine" and (digest is not None or kind == "symlink" or (kind == "dir" and finding is None)):
+        if origin != "pristine" and (digest is not None or (kind in {"symlink", "dir"} and finding is None)):
             packed = marshal.dumps((area, path, kind, mode, size, digest or "", target or b""))
             self._kept += len(packed).to_bytes(4, "little") + packed
         return line(f"{area}/".encode() + path, origin, seen)
@@ -207,10 +223,23 @@ class Freezer:
             return kind, mode, info.st_size, info.st_nlink, digest, None, finding
         if kind == "symlink":
             target = os.readlink(path, dir_fd=root)
+            self._names_left -= len(target)
+            if self._names_left < 0:
+                return kind, mode, 0, 1, None, None, "too_many_names"
             if leads_outside(path, target):
                 self.note("link_outside", f"{area}/{readable(path)} -> {readable(target)}")
             return kind, mode, 0, 1, None, target, None
-        return kind, mode, 0, 1, None, None, None if kind == "dir" else "special_file"
+        return kind, mode, 0, 1, None, None, "special_file" if kind != "dir" else self._look_into(area, root, path)
+
+    def _look_into(self, area: str, root: int, folder: bytes) -> str | None:
+        """List a folder ahead of its turn, so that its own entry can say when its content is left out."""
+        if area == "workspace" and any(covers_folder(pattern, os.fsdecode(folder)) for pattern in self._exclude):
+            return None
+        content = self._list(root, area, folder)
+        if content is None:
+            return "too_many_names"
+        self._contents[folder] = content
+        return None
 
     def _removed(self, area: str, path: bytes) -> list[str]:
         text = os.fsdecode(path)

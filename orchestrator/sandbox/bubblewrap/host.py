@@ -18,6 +18,8 @@ INSIDE_ID = 1000
 """User and group id of the agent as it sees itself."""
 
 _FOLDERS = ("/usr", "/nix/store")
+_PRIVATE = ("/usr/src", "/usr/local/src")
+"""Below ``/usr`` and yet no part of the system: people keep projects there, hidden tests and stores among them."""
 _MERGED = ("/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32")
 _ETC = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d")
 _FORBIDDEN_WORKDIRS = (
@@ -99,6 +101,12 @@ def binds() -> list[list[str]]:
     result = [[folder, folder] for folder in _FOLDERS if Path(folder).is_dir()]
     result += [[folder, folder] for folder in _MERGED if Path(folder).is_dir() and not Path(folder).is_symlink()]
     return result + [[path, path] for path in _ETC if Path(path).exists()]
+
+
+def private_folders(python: Interpreter) -> list[str]:
+    """Return the folders inside of what is bound that are shown empty; not where the interpreter itself is."""
+    used = (str(python.program), str(python.prefix))
+    return [place for place in _PRIVATE if Path(place).is_dir() and not any(is_below(path, place) for path in used)]
 
 
 def links() -> list[list[str]]:

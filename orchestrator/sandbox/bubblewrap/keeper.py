@@ -78,6 +78,7 @@ def freeze(spec: dict[str, Any], stage: Stage, program: Program) -> None:
     from orchestrator.sandbox.bubblewrap.sinks import SinkError, to_folder, to_relay
 
     sink = spec["sink"]
+    output = program.output.tail()
     blobs: dict[str, Any] = {}
     areas = stage.open_areas()
     findings: list[tuple[str, str]] = []
@@ -88,6 +89,8 @@ def freeze(spec: dict[str, Any], stage: Stage, program: Program) -> None:
                 blobs["entries"] = to_folder(sink["folder"], "entries.jsonl", freezer.entries)
                 blobs["changes"] = to_folder(sink["folder"], "changes.tar", freezer.changes)
             else:
+                if output:
+                    blobs["output_blob"] = to_relay(sink["socket"], sink["token"], "output", lambda: iter((output,)))
                 blobs["entries"] = to_relay(sink["socket"], sink["token"], "entries", freezer.entries)
                 blobs["changes"] = to_relay(sink["socket"], sink["token"], "changes", freezer.changes)
         except SinkError as error:
@@ -100,7 +103,7 @@ def freeze(spec: dict[str, Any], stage: Stage, program: Program) -> None:
     say(
         "frozen",
         **blobs,
-        output=base64(program.output.tail()),
+        output=base64(output),
         final=None if final is None else base64(final),
         findings=findings,
     )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # ``signal`` builds enumerations that nobody needs here
 import _socket
+import _thread
 import fcntl
 import os
 import resource
@@ -35,7 +36,6 @@ DOOR_SECONDS = 30.0
 """Longest time until the gateway has taken the listening socket."""
 KILL_SECONDS = 30.0
 """Longest time until a killed tree is gone; a process in an uninterruptible wait can need a while."""
-_GATE = 'echo >&9 && read -r x <&9 && exec "$@" 9>&-'
 _SIGKILL = 9
 _SIGPIPE, _SIGXFSZ = 13, 25
 
@@ -108,13 +108,42 @@ class Program:
         return self._status
 
 
+def kept_name(number: int) -> str:
+    """Return the variable that holds the value of the program's variable of that number until the gate opens."""
+    return f"SANDBOX_GATE_{number}"
+
+
+def gate(names: list[str]) -> str:
+    """Return the script that waits at the gate and becomes the program with its variables.
+
+    They are set behind the gate, because variables such as LD_PRELOAD run code in whatever starts with them, and by reference, because
+    every user of the machine can read the arguments of bwrap.
+    """
+    kept = [kept_name(number) for number in range(len(names))]
+    words = [f"-u {holder}" for holder in kept] + [
+        f'{name}="${holder}"' for name, holder in zip(names, kept, strict=True)
+    ]
+    become = f"/usr/bin/env {' '.join(words)} " if names else ""
+    return f'echo >&9 && read -r x <&9 && exec {become}"$@" 9>&-'
+
+
 def start(spec: dict[str, Any], stage: Stage, group: Group) -> Program:
     """Start bwrap up to the gate and hand over the listening socket. Raises StartError and OSError; then nothing is left running."""
     ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
     ours.setsockopt(_socket.SOL_SOCKET, _socket.SO_PASSCRED, 1)
     reader, writer = os.pipe2(os.O_CLOEXEC)
     os.set_blocking(reader, False)
-    arguments = [*stage.arguments(), "--seccomp", "11", "--", "/bin/sh", "-c", _GATE, "sh", *spec["command"]]
+    arguments = [
+        *stage.arguments(),
+        "--seccomp",
+        "11",
+        "--",
+        "/bin/sh",
+        "-c",
+        gate(spec["env"]),
+        "sh",
+        *spec["command"],
+    ]
     descriptors = {
         0: _memory("stdin", _bytes(spec["stdin"]))
         if spec["stdin"]
@@ -261,15 +290,29 @@ def _parent(pid: int) -> int:
 
 def _listener(pid: int, port: int) -> _socket.socket:
     """Return a socket that listens on the sandbox's own loopback."""
-    own = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    made: list[_socket.socket | OSError] = []
+    entered = _thread.allocate_lock()
+
+    def enter() -> None:
+        try:
+            linux.setns(theirs, linux.CLONE_NEWNET)
+            made.append(_socket.socket(_socket.AF_INET, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC))
+        except OSError as error:
+            made.append(error)
+        finally:
+            entered.release()
+
     theirs = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        linux.setns(theirs, linux.CLONE_NEWNET)
-        listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
-        linux.setns(own, linux.CLONE_NEWNET)
+        # A thread enters alone and ends there: the way back is closed to an ordinary user, who owns no network but the sandbox's.
+        entered.acquire()
+        _thread.start_new_thread(enter, ())
+        entered.acquire()
     finally:
-        os.close(own)
         os.close(theirs)
+    listener = made[0]
+    if isinstance(listener, OSError):
+        raise listener
     # A socket belongs to the namespace that it was made in.
     listener.bind(("127.0.0.1", port))
     listener.listen(128)

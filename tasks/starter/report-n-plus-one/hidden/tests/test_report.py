@@ -4,6 +4,14 @@ HEAD = """
 from dataclasses import asdict
 from warehouse.report import StockReport
 from warehouse.store import Store
+calls = []
+class Counted(Store):
+    def fetch(self, table, row_id):
+        calls.append(table)
+        return super().fetch(table, row_id)
+    def fetch_many(self, table, row_ids):
+        calls.append(table)
+        return super().fetch_many(table, row_ids)
 def make():
     items = {"i%d" % n: {"name": "n%d" % n, "stock": n, "place": "p%d" % (n % 7), "supplier": "s%d" % (n % 90)} for n in range(300)}
     items["bare"] = {"name": "bare", "stock": None, "place": "p1"}
@@ -13,7 +21,7 @@ def make():
     suppliers = {"s%d" % n: {"name": "Supplier %d" % n} for n in range(90)}
     suppliers["s5"] = {"name": "Five", "short": "5"}
     suppliers["s6"] = {"name": "Six", "short": ""}
-    return Store({"items": items, "places": places, "suppliers": suppliers})
+    return Counted({"items": items, "places": places, "suppliers": suppliers})
 store = make()
 report = StockReport(store)
 def rows(ids, r=None):
@@ -25,16 +33,16 @@ def test_few_queries():
     code = """
 used = []
 for ids in (["i%d" % n for n in range(300)], ["i1"], ["x", "y"], ["gone"], ["i%d" % n for n in range(300)] + ["m%d" % n for n in range(700)]):
-    before = store.queries
+    before = len(calls)
     lines = report.build(ids)
-    used.append([store.queries - before <= 3, len(lines) == len(ids)])
+    used.append([len(calls) - before <= 3, len(lines) == len(ids)])
 result = used
 """
     assert script(HEAD + code) == [[True, True]] * 5
 
 
 def test_nothing_costs_nothing():
-    assert script(HEAD + "result = [report.build([]), store.queries]") == [[], 0]
+    assert script(HEAD + "result = [report.build([]), len(calls)]") == [[], 0]
 
 
 def test_same_lines():
