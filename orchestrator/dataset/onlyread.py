@@ -43,8 +43,11 @@ TABLE_FUNCTIONS = frozenset({"unnest", "range", "generate_series"})
 """Functions that may stand where a table stands."""
 
 
-def refuse_all_but_reading(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
-    """Raise SpecError for anything but one statement that reads: SELECT, WITH, VALUES, DESCRIBE, SUMMARIZE, SHOW."""
+def refuse_all_but_reading(connection: duckdb.DuckDBPyConnection, sql: str) -> frozenset[str] | None:
+    """Return the names that a statement reads from, in lower case; None: it may be any. Nothing is run.
+
+    Raises SpecError for anything but one statement that reads: SELECT, WITH, VALUES, DESCRIBE, SUMMARIZE, SHOW.
+    """
     (text,) = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchone() or ("{}",)
     tree = json.loads(text)
     if tree.get("error", True):
@@ -52,17 +55,23 @@ def refuse_all_but_reading(connection: duckdb.DuckDBPyConnection, sql: str) -> N
         raise SpecError(f"SQL: {message}" if tree.get("error_type") == "parser" else _refusal(message))
     if len(tree["statements"]) != 1:
         raise SpecError(_refusal(f"there are {len(tree['statements'])} statements"))
+    names: set[str] = set()
+    listing = False
     for node in _nodes(tree):
         kind = node.get("type")
         if not isinstance(kind, str) or "class" in node:
             continue
         if kind not in SHAPES:
             raise SpecError(_refusal(f"there is {kind.removesuffix('_QUERY_NODE').replace('_', ' ')} in it"))
+        listing = listing or kind == "SHOW_REF"
+        if kind == "BASE_TABLE":
+            names.add(str(node.get("table_name")).lower())
         if kind == "TABLE_FUNCTION":
             name = str(node.get("function", {}).get("function_name"))
             if name.lower() not in TABLE_FUNCTIONS:
                 known = ", ".join(sorted(TABLE_FUNCTIONS))
                 raise SpecError(_refusal(f"the table function {name!r} is none of {known}"))
+    return None if listing else frozenset(names)
 
 
 def _refusal(what: str) -> str:

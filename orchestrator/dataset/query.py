@@ -11,7 +11,7 @@ import asyncio
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from orchestrator.dataset.onlyread import refuse_all_but_reading
 from orchestrator.dataset.schema import SQL_TYPES, UNKNOWN, Column, Table
 from orchestrator.errors import InfrastructureError, SpecError, StoreError
 from orchestrator.interfaces import ObjectStore
+from orchestrator.records import keys
 
 if TYPE_CHECKING:
     import duckdb
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 MACROS = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
 """Aggregates of numbers beside DuckDB's own: exact, by linear interpolation (type 7 of Hyndman and Fan 1996), as in every report."""
 
-COLUMNS_VIEW = 'columns("table", "column", "type", doc)'
+COLUMNS = "columns"
 """One view more: what each column of each table means."""
 
 
@@ -58,21 +59,32 @@ async def query(store: ObjectStore, sql: str, cache: Path) -> QueryResult:
 
     Raises SpecError for SQL that is refused or wrong, and StoreError when parts cannot be read.
     """
-    snapshot = await load_snapshot(store)
-    files = PartFiles(store, cache)
-    sources = {}
-    for name in TABLES:
-        parts = snapshot.of_table(name)
-        sources[name] = Source(parts, await files.paths(parts))
-    with tempfile.TemporaryDirectory(prefix="orch-sql-") as scratch:
-        connection = connect()
-        try:
-            return await asyncio.to_thread(_answer, connection, sources, sql, Path(scratch))
-        except asyncio.CancelledError:
-            connection.interrupt()
-            raise
-        finally:
-            connection.close()
+    connection = connect()
+    try:
+        wanted = refuse_all_but_reading(connection, sql)
+        snapshot = await load_snapshot(store)
+        files = PartFiles(store, cache)
+        sources = {}
+        for name in [*TABLES, COLUMNS]:
+            # Only what the statement reads is looked at, or fetched.
+            if wanted is None or name in wanted:
+                parts = snapshot.of_table(name)
+                sources[name] = Source(parts, await files.paths(parts))
+        empty = [] if snapshot.runs else await _hints(store)
+        with tempfile.TemporaryDirectory(prefix="orch-sql-") as scratch:
+            found = await asyncio.to_thread(_answer, connection, sources, sql, Path(scratch))
+        return replace(found, notes=(*found.notes, *empty))
+    except asyncio.CancelledError:
+        connection.interrupt()
+        raise
+    finally:
+        connection.close()
+
+
+async def _hints(store: ObjectStore) -> list[str]:
+    """Return what to do about a dataset without any run, when the store has runs."""
+    runs = sorted(run for key in await store.list(keys.RUNS) if (run := keys.run_of_manifest(key)))
+    return [f"the dataset is empty; add a run with: orchestrate rebuild {runs[-1]}"] if runs else []
 
 
 def connect() -> duckdb.DuckDBPyConnection:
@@ -95,7 +107,6 @@ def _answer(
 
     try:
         notes = open_views(connection, sources, scratch)
-        refuse_all_but_reading(connection, sql)
         cursor = connection.execute(sql)
         columns = tuple((str(name), str(kind)) for name, kind, *_ in cursor.description or ())
         return QueryResult(columns=columns, rows=cursor.fetchall(), notes=notes)
@@ -108,6 +119,10 @@ def _answer(
         tables = ", ".join(TABLES)
         msg = f"a query reads the tables {tables} and nothing else: no other file, no network ({_line(error)})"
         raise SpecError(msg) from error
+    except duckdb.CatalogException as error:
+        raise SpecError(
+            f"{error}\nThe tables are {', '.join(TABLES)}; the view 'columns' says what they hold"
+        ) from error
     except duckdb.Error as error:
         raise SpecError(str(error)) from error
 
@@ -121,10 +136,8 @@ def open_views(connection: duckdb.DuckDBPyConnection, sources: Mapping[str, Sour
     connection.execute("SET TimeZone = 'UTC'")
     notes: list[str] = []
     for name, source in sources.items():
-        connection.execute(f"CREATE VIEW {name} AS {_select(connection, TABLES[name], source, notes)}")
-    facts = [(table.name, c.name, SQL_TYPES[c.type], c.doc) for table in TABLES.values() for c in table.columns]
-    rows = ", ".join(f"({', '.join(map(_text, row))})" for row in facts)
-    connection.execute(f"CREATE VIEW {COLUMNS_VIEW} AS SELECT * FROM (VALUES {rows})")
+        made = _columns() if name == COLUMNS else _select(connection, TABLES[name], source, notes)
+        connection.execute(f"CREATE VIEW {name} AS {made}")
     for name, share in MACROS.items():
         connection.execute(f"CREATE MACRO {name}(x) AS quantile_cont(x::DOUBLE, {share})")
     paths = [str(path) for source in sources.values() for path in source.paths]
@@ -147,6 +160,12 @@ def _select(connection: duckdb.DuckDBPyConnection, table: Table, source: Source,
     every = f"SELECT * FROM (SELECT {nothing} WHERE false) UNION ALL BY NAME SELECT * FROM {foreign}"
     notes += _unknown_words(connection, table, every)
     return f"SELECT {', '.join(_known(column) for column in table.columns)} FROM ({every})"
+
+
+def _columns() -> str:
+    facts = [(table.name, c.name, SQL_TYPES[c.type], c.doc) for table in TABLES.values() for c in table.columns]
+    rows = ", ".join(f"({', '.join(map(_text, row))})" for row in facts)
+    return f"""SELECT * FROM (VALUES {rows}) facts("table", "column", "type", doc)"""
 
 
 def _known(column: Column) -> str:

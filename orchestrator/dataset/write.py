@@ -22,7 +22,7 @@ from orchestrator.records.base import BlobRef
 from orchestrator.records.ids import TrialId
 from orchestrator.spec.base import canonical_json
 
-TRAJECTORIES = 4
+TRAJECTORIES = 2
 """Trajectories that are read at one time: each may be large."""
 
 

@@ -2,7 +2,11 @@
 
 import asyncio
 import itertools
+import random
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from dataset_world import CrashError, Dying, Remote, Silent, ask, commit, content, event_reader, lay_run
@@ -177,6 +181,32 @@ def test_eight_writers_at_one_time_lose_and_double_nothing(folder):
         assert len(await store.list("datasets/_commits/")) == (await load_snapshot(store)).number
 
     asyncio.run(story())
+
+
+@pytest.mark.slow
+def test_processes_killed_at_random_moments_lose_and_double_nothing(folder):
+    runs = [f"r{number}" for number in range(8)]
+    clean, store = FileStore(folder / "clean"), FileStore(folder / "store")
+    for number, run in enumerate(runs):
+        asyncio.run(lay_run(clean, run, number, tasks=2, samples=2))
+    shutil.copytree(folder / "clean", folder / "store")
+    for run in runs:
+        asyncio.run(commit(clean, run, folder))
+    rng = random.Random(7)
+    child = Path(__file__).parent / "committing_child.py"
+    killed = 0
+    for _ in range(200):
+        words = [sys.executable, str(child), str(folder / "store"), str(folder / "cache"), *runs]
+        with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+            try:
+                process.wait(timeout=rng.uniform(1, 4))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                killed += 1
+            if process.wait() == 0:
+                break
+    assert killed > 0
+    assert asyncio.run(content(store, folder)) == asyncio.run(content(clean, folder))
 
 
 def _part(number):

@@ -44,6 +44,18 @@ def test_an_empty_dataset_has_its_tables(folder):
     assert not (folder / "store").exists()
 
 
+def test_a_store_with_runs_and_an_empty_dataset_says_what_to_do(folder):
+    async def story():
+        store = FileStore(folder / "store")
+        await lay_run(store, "r1", tasks=1, samples=1)
+        found = await query(store, "SELECT count(*) FROM trials", folder)
+        assert found.notes == ("the dataset is empty; add a run with: orchestrate rebuild r1",)
+        await commit(store, "r1", folder)
+        assert (await query(store, "SELECT 1", folder)).notes == ()
+
+    asyncio.run(story())
+
+
 def test_types_are_what_the_schema_says(world):
     found = dict(run(world, "SELECT * FROM trials").columns)
     assert found["created_at"] == "TIMESTAMP WITH TIME ZONE"
