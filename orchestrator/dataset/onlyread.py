@@ -25,6 +25,7 @@ SHAPES = frozenset(
         "BASE_TABLE",
         "SUBQUERY",
         "JOIN",
+        "PIVOT",
         "EMPTY",
         "EXPRESSION_LIST",
         "SHOW_REF",
