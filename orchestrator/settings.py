@@ -21,7 +21,7 @@ from orchestrator.errors import Problem, SpecError, nearest
 
 FILE = "orchestrate.toml"
 _PREFIX = "ORCHESTRATE_"
-_KNOWN_PROVIDERS = {
+KNOWN_PROVIDERS = {
     "openai": ("OPENAI_API_KEY", "https://api.openai.com/v1"),
     "anthropic": ("ANTHROPIC_API_KEY", "https://api.anthropic.com/v1"),
 }
@@ -192,6 +192,7 @@ class Settings(SettingsFile):
 
 
 _Path = tuple[str, ...]
+_FLAG = "flag"
 
 
 @dataclass
@@ -239,7 +240,17 @@ class _Collected:
     def complain(self, path: _Path, message: str) -> None:
         """Note a problem where the value was set."""
         origin = self.origin(path)
-        self.problems.append(Problem(origin.name, origin.line, origin.column, ".".join(path), message))
+        if origin.name == _FLAG:
+            self.problems.append(Problem(f"--{'.'.join(path).replace('_', '-')}", message=message))
+        else:
+            self.problems.append(Problem(origin.name, origin.line, origin.column, ".".join(path), message))
+
+    def get(self, path: _Path) -> Any:
+        """Return the value at a path, or None when it is absent."""
+        here: Any = self.values
+        for part in path:
+            here = here.get(part) if isinstance(here, dict) else None
+        return here
 
 
 def load_settings(
@@ -262,7 +273,7 @@ def load_settings(
         if value is not None:
             path = tuple(name.split("."))
             typed = str(value) if isinstance(value, Path) else value
-            found.put(path, _anchored(path, typed, cwd), _Origin("flag"))
+            found.put(path, _anchored(path, typed, cwd), _Origin(_FLAG))
     _known_providers(variables, found)
     checked = _validated(found)
     if checked is None or found.problems:
@@ -321,7 +332,7 @@ def _key(source: KeySource, base: Path, variables: Mapping[str, str]) -> tuple[s
 
 def _known_providers(variables: Mapping[str, str], found: _Collected) -> None:
     providers = found.values.get("providers", {})
-    for name, (variable, address) in _KNOWN_PROVIDERS.items():
+    for name, (variable, address) in KNOWN_PROVIDERS.items():
         if variables.get(variable, "").strip() and isinstance(providers, dict) and name not in providers:
             found.put(("providers", name), {"base_url": address, "key": {"env": variable}}, _Origin(variable))
 
@@ -412,12 +423,14 @@ def _validated(found: _Collected) -> SettingsFile | None:
     except ValidationError as error:
         for each in error.errors(include_url=False, include_input=False):
             path = tuple(str(part) for part in each["loc"] if part != "[key]")
-            found.complain(path, _message(each, path))
+            found.complain(path, _message(each, path, found.get(path)))
         return None
 
 
-def _message(error: Any, path: _Path) -> str:
+def _message(error: Any, path: _Path, value: Any) -> str:
     kind, context = error["type"], error.get("ctx", {})
+    if len(path) == 3 and path[0] == "providers" and path[2] == "key" and kind == "model_type":
+        return 'must be {env = "NAME"} or {file = "PATH"}, never the key itself'
     if kind == "missing":
         return "this setting is required"
     if kind == "extra_forbidden":
@@ -426,11 +439,13 @@ def _message(error: Any, path: _Path) -> str:
         return f"unknown setting{guess or '; known are ' + ', '.join(valid)}"
     if kind == "literal_error":
         words = [word.strip("'") for word in str(context["expected"]).replace(" or ", ", ").split(", ")]
-        return f"must be one of {', '.join(words)}"
+        return f"must be one of {', '.join(words)}{nearest(value, words) if isinstance(value, str) else ''}"
     if kind == "value_error":
         return str(context["error"])
     if kind == "string_pattern_mismatch":
         return _PATTERNS.get(str(context["pattern"]), f"must match the pattern {context['pattern']}")
+    if kind == "string_too_short":
+        return "must not be empty"
     return (
         str(error["msg"])
         .replace("Input should", "must")

@@ -27,6 +27,8 @@ def check_diff(spec: dict[str, Any], world: Workspace) -> Result:
     actual = (
         ", ".join(paths[:10]) + (f" and {len(paths) - 10} more" if len(paths) > 10 else "") if paths else "no changes"
     )
+    if ignored := len(world.differing) - len(differing):
+        actual += f" (and {ignored} ignored by-product{'' if ignored == 1 else 's'})"
     return Result(not wrong, expected, actual, tuple(wrong))
 
 

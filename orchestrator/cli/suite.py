@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +13,7 @@ import typer
 from orchestrator.cli.options import BackendOption, ConcurrencyOption, JsonOption, StoreOption, run_async, settings_from
 
 if TYPE_CHECKING:
-    from orchestrator.driver.validate import TaskProof
+    from orchestrator.driver.proof import TaskProof
     from orchestrator.settings import Settings
 
 
@@ -49,6 +50,7 @@ def try_task(
 ) -> None:
     """Run one trial of one task and show it: ending, each check, what changed, last output. Exit code 1 when it does not pass."""
     settings = settings_from(store=store, backend=backend, concurrency=1)
+    _check_is_task(task)
     raise typer.Exit(run_async(_try(task.resolve(), agent, model, settings, as_json=as_json)))
 
 
@@ -85,18 +87,40 @@ async def _validate(folder: Path, patterns: tuple[str, ...], settings: Settings,
         tasks = [proof.as_json() for proof in proofs]
         print(json.dumps({"schema_version": 1, "suite": str(folder), "tasks": tasks}, indent=2))
     else:
-        _print_proofs(proofs)
+        _print_proofs(folder, proofs)
         print(f"{good} of {len(proofs)} tasks are valid")
     return 0 if good == len(proofs) else 1
 
 
-def _print_proofs(proofs: list[TaskProof]) -> None:
+def _print_proofs(folder: Path, proofs: list[TaskProof]) -> None:
+    from orchestrator.report.program import program
+    from orchestrator.report.text import clean
+
     width = max((len(proof.task) for proof in proofs), default=0)
     for proof in proofs:
         wrong = "  ".join(f"wrong-{item.name} {item.words()}" for item in proof.wrong)
         print(f"{proof.task:<{width}}  oracle {proof.oracle}  nop {proof.nop}  {wrong}".rstrip())
-        for problem in proof.problems:
-            print(f"  {problem}")
+        for fault in proof.faults:
+            print(f"  {fault.message}")
+            for line in fault.details:
+                print(f"    {clean(line)}")
+            agent = "" if fault.agent == "oracle" else f" --agent {fault.agent}"
+            print(f"    see more: {program()} try {shlex.quote(str(folder / proof.task))}{agent}")
+
+
+def _check_is_task(folder: Path) -> None:
+    """Raise SpecError for a suite, and for a folder that is none of a task."""
+    from orchestrator.errors import SpecError
+
+    if (folder / "task.yaml").exists():
+        return
+    inside = sorted(each.parent for each in folder.glob("*/task.yaml"))
+    if inside:
+        msg = f"{folder} is a suite; name a task in it, for example {inside[0]}"
+        raise SpecError(msg)
+    what = "there is no task.yaml in it" if folder.is_dir() else "there is no such folder"
+    msg = f"{folder} is no task: {what}"
+    raise SpecError(msg)
 
 
 async def _try(folder: Path, agent: str, model: str | None, settings: Settings, *, as_json: bool) -> int:

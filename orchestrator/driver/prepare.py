@@ -10,7 +10,7 @@ from orchestrator.interfaces import SandboxBackend
 from orchestrator.plan.refuse import refusals
 from orchestrator.records import keys
 from orchestrator.records.manifest import RunManifest
-from orchestrator.settings import Settings
+from orchestrator.settings import KNOWN_PROVIDERS, Settings
 from orchestrator.spec.bundle import Bundle
 from orchestrator.spec.loaded import LoadedAgent
 from orchestrator.storage.bundles import publish as publish_bundle
@@ -52,16 +52,24 @@ def _solution_refusals(name: str, loaded: Loaded) -> list[str]:
 
 def _model_refusals(name: str, models: tuple[str, ...], settings: Settings) -> list[str]:
     known = {"scripted", *settings.providers}
+    usual = {*known, *KNOWN_PROVIDERS}
     wanted = {model.split("/", 1)[0] for model in models}
     missing = sorted(wanted - known)
     unreadable = [
         f"agent {name}: {settings.key_problems[provider]}" for provider in sorted(wanted & set(settings.key_problems))
     ]
     return unreadable + [
-        f"agent {name}: provider {provider!r} is not configured; add [providers.{provider}] to orchestrate.toml"
-        " or set OPENAI_API_KEY or ANTHROPIC_API_KEY"
+        f"agent {name}: provider {provider!r} is not configured{nearest(provider, usual - {provider})}; {_configured(provider)}"
         for provider in missing
     ]
+
+
+def _configured(provider: str) -> str:
+    """Return how a provider is made known."""
+    table = f"add [providers.{provider}] to orchestrate.toml"
+    return (
+        f"set {KNOWN_PROVIDERS[provider][0]} or {table}" if provider in KNOWN_PROVIDERS else f"{table}, with base_url"
+    )
 
 
 def _price_refusals(agent: LoadedAgent, loaded: Loaded, settings: Settings) -> list[str]:

@@ -19,6 +19,9 @@ from orchestrator.spec.scripts import Conversation, Script, Turn
 _SEARCHED = 64 << 10
 """Characters at the end of the last message that ``expect`` is searched in."""
 
+_QUOTED = 200
+"""Characters of it that a refusal quotes."""
+
 
 class ScriptedProvider:
     """One trial's conversation."""
@@ -43,10 +46,8 @@ class ScriptedProvider:
             have = sum(t.error is None for t in self._turns)
             msg = f"the script has {have} answers and was asked for number {index + 1}"
             raise ProviderError(400, msg, code="script_exhausted", ours=False)
-        if turn.expect is not None and not re.search(
-            turn.expect, _text(messages[-1] if messages else None)[-_SEARCHED:]
-        ):
-            msg = f"answer {index + 1} of the script expects {turn.expect!r} in the last message, which it is not"
+        if turn.expect is not None and not re.search(turn.expect, _last(messages)[-_SEARCHED:]):
+            msg = f"answer {index + 1} of the script expects {turn.expect!r}; {_ends_with(messages)}"
             raise ProviderError(400, msg, code="script_mismatch", ours=False)
         return self._response(call.body, index, turn)
 
@@ -113,7 +114,16 @@ def _usage(body: dict[str, Any], message: dict[str, Any], turn: Turn) -> dict[st
     return {"prompt_tokens": sent, "completion_tokens": got, "total_tokens": sent + got}
 
 
-def _text(message: Any) -> str:
+def _ends_with(messages: list[Any]) -> str:
+    """Return how the last message ends, escaped, for who wrote the script."""
+    text = _last(messages).strip()
+    if not text:
+        return "the last message has no text" if messages else "there is no message"
+    return f"the last message ends with: {'…' if len(text) > _QUOTED else ''}{text[-_QUOTED:]!r}"
+
+
+def _last(messages: list[Any]) -> str:
+    message = messages[-1] if messages else None
     content = message.get("content") if isinstance(message, dict) else None
     if isinstance(content, str):
         return content

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -13,15 +14,35 @@ from orchestrator.errors import NotFoundError
 from orchestrator.interfaces import ObjectStore
 from orchestrator.records.event import Event
 from orchestrator.records.ids import TrialId
+from orchestrator.report.program import program
 from orchestrator.report.show import find_row
 from orchestrator.report.state import read_blob
 from orchestrator.report.table import say
-from orchestrator.report.text import clean, clean_lines
+from orchestrator.report.terminal import dollars, seconds
+from orchestrator.report.text import clean, clean_lines, plural
 
 TEXT_LINES = 40
 """Lines of one text that are shown."""
 ARGUMENT_BYTES = 256 * 1024
 """Longer arguments are shown as they came, not parsed."""
+_AMOUNTS: dict[str, Callable[[Any], str]] = {
+    "max_steps": lambda count: plural(count, "step"),
+    "max_tool_calls": lambda count: plural(count, "tool call"),
+    "max_wall_seconds": lambda value: f"{seconds(value)} of work",
+    "hard_wall_seconds": lambda value: f"{seconds(value)} in all",
+    "max_tokens": lambda count: plural(count, "token"),
+    "max_cost_usd": lambda value: f"${value:,.2f}" if round(value, 2) == value else dollars(value),
+    "steps": lambda count: plural(count, "step"),
+    "tool_calls": lambda count: plural(count, "tool call"),
+    "tokens": lambda count: plural(count, "token"),
+    "cost_nano_usd": lambda cost: "cost unknown" if cost is None else f"cost {dollars(cost / 1e9)}",
+    "waiting_s": lambda value: f"waited {seconds(value)}",
+    "end_in_s": lambda value: f"ends in {seconds(value)}" if value else "ends now",
+}
+"""Amounts of budgets and counters in words."""
+_HIDDEN = frozenset({"run", "trial", "sha256_before"})
+"""The first two stand in the title; the digest is for programs."""
+_ODD_CALLS = {"known": "no tool of this request", "valid": "arguments are no JSON object"}
 STYLES = {
     "model_error": "red",
     "refusal": "red",
@@ -48,19 +69,21 @@ async def show_logs(
         raise NotFoundError(f"the trajectory of {trial} in run {data.manifest.run}")
     events = read_events(await read_blob(store, blob), blob.key)
     if console:
-        _print(console, trial, events)
+        _print(console, data.manifest.run, trial, events)
     return [{"v": e.v, "seq": e.seq, "t": e.t, "source": e.source, "type": e.type, **e.data} for e in events]
 
 
-def _print(console: Console, trial: TrialId, events: list[Event]) -> None:
+def _print(console: Console, run: str, trial: TrialId, events: list[Event]) -> None:
     start = events[0].t if events else 0.0
     say(
         console,
-        f"{trial}   {len(events):,} events; agent: only reported by the agent or its model, not seen to happen",
+        f"{trial}   {plural(len(events), 'event')}; agent: only reported by the agent or its model, not seen to happen",
         "bold",
     )
+    said: set[str] = set()
+    cut = False
     for event in events:
-        title, text = _words(event.type, event.data)
+        title, text = _words(event.type, event.data, said)
         source = "agent" if event.source == "agent" else ""
         head = f"{event.t - start:8.2f}s  {event.type:<14}  {source:<5}  {clean(title, 300)}".rstrip()
         say(console, head, STYLES.get(event.type, ""))
@@ -68,33 +91,91 @@ def _print(console: Console, trial: TrialId, events: list[Event]) -> None:
         for line in lines[:TEXT_LINES]:
             say(console, f"             │ {line}")
         if len(lines) > TEXT_LINES:
-            say(console, f"               … {len(lines) - TEXT_LINES:,} more lines", "dim")
+            cut = True
+            say(console, f"               … {plural(len(lines) - TEXT_LINES, 'more line')}", "dim")
+    if cut:
+        say(console, f"in full, as JSON: {program()} logs {clean(run)} {trial} --json", "dim")
 
 
-def _words(kind: str, data: Mapping[str, Any]) -> tuple[str, str]:
-    """Return a short title and a longer text for an event; what is not known is shown as JSON."""
+def _words(kind: str, data: Mapping[str, Any], said: set[str]) -> tuple[str, str]:
+    """Return a short title and a longer text for an event; what is not known is shown as JSON.
+
+    ``said`` collects the answers, so that a request that only repeats one does not print it again.
+    """
     if kind == "model_request" and isinstance(data.get("messages"), list):
-        texts = [f"{_get(m, 'role')}: {_content(_get(m, 'content'))}" for m in data["messages"]]
-        return f"{data.get('model')}, {len(texts)} new of {data.get('total')} messages", "\n".join(texts)
+        texts = [text for message in data["messages"] if (text := _message(message, said))]
+        new = f"{len(data['messages'])} new of {data.get('total')} messages"
+        return f"{data.get('model')}, {new}", "\n".join(texts)
     if kind == "model_response":
-        return f"{data.get('model')}, {data.get('finish_reason')}", _content(_get(data.get("message"), "content"))
-    if kind == "tool_call":
-        return str(data.get("name")), _arguments(data.get("arguments"))
+        message = data.get("message")
+        said.add(_key(message))
+        return _joined(data.get("model"), data.get("finish_reason")), _content(_get(message, "content"))
+    if kind == "model_error":
+        status = data.get("status")
+        attempt = data.get("attempt")
+        which = f"attempt {attempt + 1}" if isinstance(attempt, int) else None
+        return _joined(f"status {status}" if status else None, data.get("code"), which), _content(data.get("message"))
+    if kind in {"tool_call", "tool_result"}:
+        return _tool(kind, data)
+    if kind == "finish":  # its message is in the call before it
+        sure = data.get("confidence")
+        return _joined(data.get("status"), None if sure is None else f"confidence {sure}"), ""
+    return ("; " if kind == "launch" else ", ").join(_facts(data)), ""
+
+
+def _message(message: Any, said: set[str]) -> str:
+    role, text = _get(message, "role"), _content(_get(message, "content"))
+    if role == "assistant" and _key(message) in said:
+        return ""
+    called = ", ".join(name for name, _ in _calls(message) if name)
+    pieces = [piece for piece in (text, f"(calls {called})" if called else "") if piece]
+    return f"{role}: {' '.join(pieces)}" if pieces else ""
+
+
+def _key(message: Any) -> str:
+    return json.dumps([_content(_get(message, "content")), _calls(message)])
+
+
+def _calls(message: Any) -> list[tuple[str, str]]:
+    calls = _get(message, "tool_calls")
+    functions = [_get(call, "function") for call in calls] if isinstance(calls, list) else []
+    return [(_content(_get(function, "name")), _content(_get(function, "arguments"))) for function in functions]
+
+
+def _tool(kind: str, data: Mapping[str, Any]) -> tuple[str, str]:
     if kind == "tool_result":
-        return str(data.get("id") or data.get("name") or ""), _content(data.get("content", data.get("result")))
-    return ", ".join(f"{name}: {_content(value)}" for name, value in data.items()), ""
+        return _content(data.get("id") or data.get("name")), _content(data.get("content", data.get("result")))
+    odd = ", ".join(words for name, words in _ODD_CALLS.items() if data.get(name) is False)
+    return f"{data.get('name')}{f' ({odd})' if odd else ''}", _arguments(data.get("arguments"))
+
+
+def _facts(data: Mapping[str, Any]) -> list[str]:
+    """Return the fields in words. A field without a value says nothing, but for a cost that is not known."""
+    found = []
+    for name, value in data.items():
+        if name in _HIDDEN or (name != "cost_nano_usd" and value in (None, "", [], {})):
+            continue
+        if name == "cost_nano_usd" or (isinstance(value, int | float) and name in _AMOUNTS):
+            found.append(_AMOUNTS[name](value))
+        elif isinstance(value, Mapping):
+            found.append(f"{name} {_joined(*_facts(value))}")
+        else:
+            found.append(f"{name}: {_content(value)}")
+    return found
+
+
+def _joined(*words: Any) -> str:
+    return ", ".join(str(word) for word in words if word is not None)
 
 
 def _arguments(value: Any) -> str:
     """Return arguments one a line, long texts as the lines that they are; what is no JSON object as it came."""
-    if not isinstance(value, str) or len(value) > ARGUMENT_BYTES:
-        return _content(value)
-    try:
-        found = json.loads(value)
-    except (ValueError, RecursionError):
-        return value
+    found = value
+    if isinstance(value, str) and len(value) <= ARGUMENT_BYTES:
+        with contextlib.suppress(ValueError, RecursionError):
+            found = json.loads(value)
     if not isinstance(found, dict):
-        return value
+        return _content(value)
     texts = {name: _content(one) for name, one in found.items()}
     return "\n".join(f"{name}:\n{text}" if "\n" in text else f"{name}: {text}" for name, text in texts.items())
 

@@ -19,6 +19,8 @@ from orchestrator.report.state import read_blob, read_state
 from orchestrator.report.table import say
 from orchestrator.report.terminal import STYLE, dollars, seconds
 from orchestrator.report.text import clean, clean_lines, plural
+from orchestrator.spec.checks import DiffCheck
+from orchestrator.spec.globs import matches_any
 
 SCHEMA_VERSION = 1
 OUTPUT_LINES = 30
@@ -94,8 +96,12 @@ def _print(console: Console, row: TrialRow, found: dict[str, Any]) -> None:
     _ending(console, row)
     _verdict(console, row)
     _others(console, row)
-    _changes(console, found["changes"])
+    words = f"{clean(found['run'])} {row.trial}"
+    _changes(console, found["changes"], f"{program()} pull {words} DIR")
     _output(console, found["output"])
+    if row.outcome and row.outcome.trajectory:
+        say(console)
+        say(console, f"each step: {program()} logs {words}", "dim")
 
 
 def _ending(console: Console, row: TrialRow) -> None:
@@ -160,7 +166,9 @@ def _check(console: Console, check: CheckResult) -> None:
         if value is not None:
             shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             say(console, f"       {name:<9}{clean(shown)}")
-    lines = [line for item in check.evidence for line in clean_lines(item, PROSE_CHARS)]
+    told = check.actual.split("; ") if isinstance(check.actual, str) else []
+    evidence = [item for item in check.evidence if item != check.actual and item not in told]
+    lines = [line for item in evidence for line in clean_lines(item, PROSE_CHARS)]
     _quote(console, lines, EVIDENCE_LINES if check.passed is not True else EVIDENCE_LINES // 10, "       ")
 
 
@@ -187,24 +195,29 @@ def _others(console: Console, row: TrialRow) -> None:
         )
 
 
-def _changes(console: Console, changes: dict[str, Any]) -> None:
+def _changes(console: Console, changes: dict[str, Any], pull: str) -> None:
     say(console)
     counts = changes["counts"] or {}
     if not counts and changes["problem"]:
         say(console, f"left behind   nothing that can be shown: {clean(changes['problem'])}", "bold")
         return
-    say(
-        console,
-        f"left behind   {', '.join(f'{count:,} {name}' for name, count in counts.items()) or 'nothing known'}",
-        "bold",
-    )
+    kinds = ", ".join(f"{count:,} {name}" for name, count in counts.items()) or "nothing known"
+    ignored = sum(_is_by_product(change) for change in changes["paths"])
+    beside = f"; {plural(ignored, 'by-product')} among them, which diff checks ignore" if ignored else ""
+    say(console, f"left behind   {kinds}{beside}", "bold")
     for change in changes["paths"]:
         _change(console, change)
     more = sum(counts.values()) - len(changes["paths"])
     if changes["problem"]:
         say(console, f"  not complete: {clean(changes['problem'])}", "yellow")
     elif more > 0:
-        say(console, f"  … {plural(more, 'more path')}; {program()} pull writes all of them into a folder", "dim")
+        say(console, f"  … {plural(more, 'more path')}; all of them into a folder: {pull}", "dim")
+
+
+def _is_by_product(change: dict[str, Any]) -> bool:
+    """Return whether a diff check that says nothing else ignores the path; its other patterns only the grader knows."""
+    area, _, path = str(change.get("path")).partition("/")
+    return area == "workspace" and matches_any(DiffCheck.model_fields["ignore"].default, path)
 
 
 def _change(console: Console, change: dict[str, Any]) -> None:
@@ -217,6 +230,8 @@ def _change(console: Console, change: dict[str, Any]) -> None:
         facts.append(f"to {clean(str(change['target']), 120)}")
     if change.get("finding"):
         facts.append(clean(str(change["finding"]), 60))
+    if _is_by_product(change):
+        facts.append("by-product")
     say(
         console,
         f"  {clean(str(change.get('origin')), 20):<8} {clean(str(change.get('path')))}  {', '.join(facts)}".rstrip(),

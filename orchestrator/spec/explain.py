@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
+import shlex
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -46,6 +48,10 @@ _TYPES = {
     "date_from_datetime_parsing": "a day such as 2026-03-02",
     "date_from_datetime_inexact": "a day such as 2026-03-02",
 }
+_OTHER_NAMES = {"name": "id", "prompt": "instruction"}
+"""What other formats call a key."""
+_CLOSE = 0.7
+"""Least likeness of a misspelt key, of 1."""
 _BOUNDS = {
     "greater_than": ("more than", "gt"),
     "greater_than_equal": ("at least", "ge"),
@@ -168,7 +174,7 @@ class _Explainer:
         if kind == "literal_error":
             return _not_a_word(value, str(context["expected"]))
         if kind in _TYPES:
-            return _wrong_type(_TYPES[kind], value, self.document.values.get(path))
+            return _wrong_type(_TYPES[kind], value, self.document.values.get(path), path)
         if kind in _BOUNDS:
             words, key = _BOUNDS[kind]
             return f"must be {words} {context[key]:g}, is {value}"
@@ -176,7 +182,7 @@ class _Explainer:
 
 
 def _misspelt(unknown: tuple[str | int, ...], missing: tuple[str | int, ...]) -> bool:
-    return unknown[:-1] == missing[:-1] and bool(nearest(str(unknown[-1]), [str(missing[-1])]))
+    return unknown[:-1] == missing[:-1] and bool(_meant(str(unknown[-1]), [str(missing[-1])]))
 
 
 def _other(kind: str, context: Mapping[str, Any], fallback: str) -> str:
@@ -199,24 +205,57 @@ def _not_a_word(value: Any, expected: str) -> str:
     return f"{given} is not one of {', '.join(valid)}{guess}"
 
 
-def _wrong_type(wanted: str, value: Any, place: Place | None) -> str:
+def _wrong_type(wanted: str, value: Any, place: Place | None, path: Path) -> str:
     message = f"must be {wanted}, not {kind_of(value)}"
     if wanted == "text" and isinstance(value, bool | int | float) and place is not None and place.text:
         return f'{message}; write it in quotes: "{place.text}"'
     if wanted == "a list" and isinstance(value, str):
-        return f"{message}; write it in brackets: [{value if len(value) < 40 else '…'}]"
+        words = _words(value) if path[-1:] == ("command",) else [value]
+        return f"{message}; write it in brackets: [{', '.join(map(_listed, words)) if len(value) < 40 else '…'}]"
     return message
 
 
+def _words(command: str) -> list[str]:
+    """Return a command line as program and arguments; by a shell where only a shell understands it."""
+    if set(command) & set("|&;<>()$`*?~"):
+        return ["sh", "-c", command]
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return ["sh", "-c", command]
+
+
+def _listed(text: str) -> str:
+    """Return a text as an item of a list in brackets, in quotes where YAML would read something else without them."""
+    plain = re.fullmatch(r"-*[A-Za-z_./][A-Za-z0-9_./@ -]*", text) and text.strip() == text
+    if plain and text.lower() not in {"true", "false", "null"}:
+        return text
+    return json.dumps(text, ensure_ascii=False)
+
+
 def _unknown_key(name: str, valid: list[str], root: type[BaseModel], at_top: bool) -> str:
-    guess = nearest(name, valid)
+    guess = _meant(name, valid)
     if not guess and at_top:
-        homes = [f"{outer}.{name}" for outer, inner in _nested(root).items() if name in inner.model_fields]
-        guess = f" (did you mean {homes[0]!r}?)" if homes else ""
-    if not guess and valid:
-        close = difflib.get_close_matches(name, valid, n=1, cutoff=0.4)
-        guess = f" (did you mean {close[0]!r}?)" if close else f"; known are {', '.join(valid)}"
-    return f"unknown key{guess}"
+        homes = {
+            key: f"{outer}.{key}" for outer, inner in _nested(root).items() for key in reversed(inner.model_fields)
+        }
+        inside = name if name in homes else _meant(name, list(homes))
+        guess = homes.get(inside, "")
+    if guess:
+        return f"unknown key (did you mean {guess!r}?)"
+    return f"unknown key; known are {', '.join(valid)}" if valid else "unknown key"
+
+
+def _meant(name: str, valid: list[str]) -> str:
+    """Return the key that was meant, or an empty text: a far guess misleads more than none."""
+    other = _OTHER_NAMES.get(name, "")
+    if other in valid:
+        return other
+    close = difflib.get_close_matches(name, valid, n=1, cutoff=_CLOSE)
+    if close:
+        return close[0]
+    short = re.compile(".*".join(map(re.escape, name)))
+    return next((each for each in valid if len(name) > 2 and each[0] == name[0] and short.match(each)), "")
 
 
 def _nested(model: type[BaseModel]) -> dict[str, type[BaseModel]]:

@@ -44,6 +44,9 @@ def load_suite(folder: Path) -> LoadedSuite:
         raise SpecError([Problem(display(folder), message=message)])
     if not folder.is_dir():
         raise SpecError([Problem(display(folder), message="there is no such suite folder")])
+    if not (folder / "suite.yaml").exists() and (inner := sorted(folder.glob("*/suite.yaml"))):
+        message = f"this is no suite; name one that is in it: {', '.join(display(each.parent) for each in inner[:8])}"
+        raise SpecError([Problem(display(folder), message=message)])
     document, suite = _suite(folder, problems)
     folders = _task_folders(folder, problems)
     tasks = [task for each in folders if (task := _task(each, document, problems)) is not None]

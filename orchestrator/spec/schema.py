@@ -49,20 +49,24 @@ def _schema(name: str, model: type[BaseModel], title: str) -> dict[str, Any]:
     schema |= {"$id": f"{_BASE}:{name}", "title": title}
     if name == "task":
         schema["required"] = [field for field in schema["required"] if field not in _FROM_DEFAULTS]
-    plain: dict[str, Any] = _without_titles(schema, top=True)
+    plain: dict[str, Any] = _for_editors(schema, top=True)
     return plain
 
 
-def _without_titles(value: Any, *, top: bool = False) -> Any:
-    """Drop the titles that repeat a field's name; editors show the name anyway."""
+def _for_editors(value: Any, *, top: bool = False) -> Any:
+    """Drop the titles that repeat a field's name, which editors show anyway, and make each description plain text."""
     if isinstance(value, list):
-        return [_without_titles(each) for each in value]
+        return [_for_editors(each) for each in value]
     if not isinstance(value, dict):
         return value
     return {
-        key: _without_titles(each)
-        if key != "properties"
-        else {name: _without_titles(inner) for name, inner in each.items()}
-        for key, each in value.items()
-        if top or key != "title" or not isinstance(each, str)
+        key: _keyword(key, each) for key, each in value.items() if top or key != "title" or not isinstance(each, str)
     }
+
+
+def _keyword(key: str, value: Any) -> Any:
+    if key == "properties":
+        return {name: _for_editors(inner) for name, inner in value.items()}
+    if key == "description" and isinstance(value, str):
+        return " ".join(value.replace("``", "`").split())  # a docstring in one line, code between single backquotes
+    return _for_editors(value)

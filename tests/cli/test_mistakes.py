@@ -76,8 +76,13 @@ def test_mistakes_of_all_files_come_together(orchestrate, suite: Path, tmp_path:
         (["submit", STARTER, "--agent", "nop", "--backend", "kubernetes"], "'kubernetes' is not run by this version"),
         (
             ["submit", STARTER, "--agent", "nop", "--backend", "bublewrap"],
-            "must be one of auto, bubblewrap, container, kubernetes",
+            "--backend: must be one of auto, bubblewrap, container, kubernetes (did you mean 'bubblewrap'?)",
         ),
+        (["submit", STARTER, "--model", "fake/one"], "provider 'fake' is not configured; add [providers.fake] to"),
+        (["submit", STARTER, "--model", "antropic/one"], "(did you mean 'anthropic'?)"),
+        (["try", STARTER], f"{STARTER} is a suite; name a task in it, for example {STARTER}/auth-empty-password"),
+        (["try", "nowhere"], "nowhere is no task: there is no such folder"),
+        (["validate", STARTER.parent], f"name one that is in it: {STARTER}"),
         (["submit", STARTER, "--model", "openai/gpt-5"], "OPENAI_API_KEY"),
         (["submit", STARTER, "--agent", "nop", "--store", "s3://bucket"], "s3"),
         (["report"], "no run yet"),
@@ -91,6 +96,23 @@ def test_words_that_mean_nothing(orchestrate, words: list[str | Path], said: str
     assert done.returncode == 2, done.stderr
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_only_the_variable_of_the_provider_is_advised(orchestrate) -> None:
+    said = orchestrate("submit", STARTER, "--model", "fake/one").stderr
+    assert "_API_KEY" not in said
+    said = orchestrate("submit", STARTER, "--model", "anthropic/one").stderr
+    assert "set ANTHROPIC_API_KEY or add [providers.anthropic]" in said
+    assert "OPENAI_API_KEY" not in said
+
+
+def test_an_image_is_refused_with_what_helps_here(orchestrate, suite: Path) -> None:
+    with (suite / "config-v2/task.yaml").open("a") as file:
+        file.write("environment: {image: debian, requires: []}\n")
+    said = orchestrate("submit", suite, "--agent", "nop", "--dry-run").stderr
+    assert "task config-v2: image: bubblewrap honours no image" in said
+    assert "requires: [NAME, …]" in said
+    assert "--backend" not in said
 
 
 def test_what_a_submission_asks_and_this_version_ignores_is_refused_by_name(orchestrate, tmp_path: Path) -> None:

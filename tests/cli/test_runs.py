@@ -195,6 +195,9 @@ def test_validate_names_a_task_that_measures_nothing(orchestrate, tmp_path: Path
     assert (proof["ok"], proof["oracle"], proof["nop"]) == (False, "passed", "passed")
     assert proof["wrong"] == [{"name": "idle", "result": "passed", "failed_checks": []}]
     assert len(proof["problems"]) == 2
+    shown = orchestrate("validate", "suite").stdout
+    assert "doing nothing must fail, but it passed: the checks ask for no work" in shown
+    assert "orchestrate try suite/anything-goes --agent wrong/idle\n" in shown
 
 
 @pytest.mark.timeout(60)

@@ -78,6 +78,20 @@ def test_what_a_turn_expects_must_be_in_the_last_message():
     assert text(play(provider, 0)) == "yes"
     error = failure(provider, 0, last="stop")
     assert (error.status, error.code, error.ours) == (400, "script_mismatch", False)
+    assert str(error) == r"answer 1 of the script expects '\\bgo\\b'; the last message ends with: 'stop'"
+
+
+@pytest.mark.parametrize(
+    ("last", "words"),
+    [
+        ("a" * 500 + "\x1b[2J\nend\n", r"ends with: …'" + "a" * 192 + r"\x1b[2J\nend'"),
+        ("\u202e\ud800", r"ends with: '\u202e\ud800'"),
+        (" \n", "the last message has no text"),
+    ],
+)
+def test_a_mismatch_quotes_how_the_last_message_ends(last, words):
+    provider = ScriptedProvider(script({"turns": [{"text": "yes", "expect": "OK"}]}), 1)
+    assert str(failure(provider, 0, last=last)).endswith(words)
 
 
 def test_faults_are_what_the_first_attempts_get():

@@ -99,7 +99,18 @@ def hostile_state():
     return entries, tar
 
 
-async def hostile_run(root, *, entries=None, tar=None):
+def hostile_events():
+    event = b'{"v":1,"seq":%d,"t":%d,"source":"gateway","type":"%s"%s}\n'
+    answer = ',"model":"m","finish_reason":"stop","message":{"role":"assistant","content":"\\u001b[2J[bold]hi\\u202e"}'
+    return (
+        event % (0, 10, b"launch", b',"run":"run-1"')
+        + event % (1, 12, b"model_response", answer.encode())
+        + event % (2, 13, b"tool_call", rb',"name":"shell","arguments":"{\"command\": \"cat <<X\\n\\u001b[2J\"}"')
+        + event % (3, 14, b"seal", b"")
+    )
+
+
+async def hostile_run(root, *, entries=None, tar=None, events=None):
     """Return store and rows of a run with one hostile trial."""
     store = FileStore(root / "store")
     if tar is None:
@@ -111,17 +122,7 @@ async def hostile_run(root, *, entries=None, tar=None):
         "o",
         ("line\n" * 100 + ESCAPE + "\n" + MARKUP + "\n" + "long" * 5000 + "\n").encode() + b"\xff\xfe\n",
     )
-    event = b'{"v":1,"seq":%d,"t":%d,"source":"gateway","type":"%s"%s}\n'
-    answer = ',"model":"m","finish_reason":"stop","message":{"role":"assistant","content":"\\u001b[2J[bold]hi\\u202e"}'
-    trajectory = await put(
-        store,
-        RUN,
-        "t",
-        event % (0, 10, b"launch", b',"run":"run-1"')
-        + event % (1, 12, b"model_response", answer.encode())
-        + event % (2, 13, b"tool_call", rb',"name":"shell","arguments":"{\"command\": \"cat <<X\\n\\u001b[2J\"}"')
-        + event % (3, 14, b"seal", b""),
-    )
+    trajectory = await put(store, RUN, "t", events or hostile_events())
     final = FinalAnswer(status="completed", message=f"{ESCAPE}\nresult   passed {MARKUP}{BIDI}", confidence="high")
     checks = (
         CheckResult(
@@ -133,6 +134,7 @@ async def hostile_run(root, *, entries=None, tar=None):
             evidence=(f"test_add failed\n{ESCAPE}", MARKUP),
         ),
         CheckResult(id="blast_radius", type="diff", passed=True, expected=[], actual=[]),
+        CheckResult(id="end", type="final", passed=False, actual="too long; no word", evidence=("too long", "no word")),
     )
     finding = Finding(type="setuid", detail=f"workspace/app.py {ESCAPE}")
     await save(

@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import os
+import re
 import stat
 
 import pytest
@@ -56,6 +57,7 @@ def test_show_tells_the_whole_story(tmp_path):
         '"exit": 1',
         "│ test_add failed",
         "ok   blast_radius",
+        "actual   too long; no word\n\n",
         "setuid: workspace/app.py",
         "1  infra  infra_lost: gateway died",
         "│ -    return a - b",
@@ -189,6 +191,27 @@ def test_a_broken_archive_is_said_and_hides_nothing_else(tmp_path):
     assert "not complete: it could not be read" in text
     assert found["changes"]["problem"]
     assert "FAIL hidden_tests" in text
+
+
+def test_by_products_are_marked_and_counted(tmp_path):
+    files = {
+        "workspace/app/__pycache__/a.cpython-311.pyc": b"\0",
+        "workspace/a.pyc": b"\0",
+        "output/__pycache__/x": b"x\n",
+    }
+    entries = [entry(path, data) for path, data in files.items()]
+    text, _ = shown(tmp_path, entries=entries, tar=tar_of(sorted(files.items())))
+    assert "3 added, 0 removed; 1 by-product among them, which diff checks ignore" in text
+    marked = [line for line in text.split("\n") if line.endswith("by-product")]
+    assert [line.split()[1] for line in marked] == ["workspace/app/__pycache__/a.cpython-311.pyc"]
+
+
+def test_hints_can_be_typed_as_they_stand(tmp_path):
+    files = {f"workspace/{number}": b"x\n" for number in range(301)}
+    entries = [entry(path, data) for path, data in files.items()]
+    text, _ = shown(tmp_path, entries=entries, tar=tar_of(sorted(files.items())), width=500)
+    assert re.search(r"… 1 more path; all of them into a folder: \S+ pull run-1 fix@sly:1 DIR\n", text)
+    assert re.search(r"each step: \S+ logs run-1 fix@sly:1\n", text)
 
 
 def test_a_bomb_of_an_entry_list_ends_in_the_child(tmp_path):

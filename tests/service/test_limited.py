@@ -245,6 +245,7 @@ def test_blast_radius(world: GraderWorld) -> None:
     found = results(world)
     assert {name for name, result in found.items() if not result.passed} == {"f1", "f2", "f3", "f4", "f5"}
     assert found["f1"].evidence == ("src/b.py was removed, which is not allowed",)
+    assert found["f1"].actual == "src/a.py, src/b.py (and 1 ignored by-product)"
 
 
 API = "import os\nLIMIT = 1\ndef keep(a, b=1): ...\nclass C:\n    def m(self, x): ...\ndef _private(): ...\n"

@@ -67,6 +67,15 @@ def test_parts_of_a_group_come_from_different_places(tmp_path: Path) -> None:
     assert found.sources["limits.cost_usd"] == "ORCHESTRATE_LIMITS_COST_USD"
 
 
+def test_a_key_in_plain_sight_is_told_where_keys_belong_and_not_repeated(tmp_path: Path) -> None:
+    (tmp_path / "orchestrate.toml").write_text('[providers.local]\nbase_url = "http://x"\nkey = "s3cret"\n')
+    [found] = problems(tmp_path, {})
+    assert found.endswith(
+        'orchestrate.toml:3:1: providers.local.key: must be {env = "NAME"} or {file = "PATH"}, never the key itself'
+    )
+    assert "s3cret" not in found
+
+
 def test_all_mistakes_at_once_each_in_its_place(tmp_path: Path) -> None:
     (tmp_path / "orchestrate.toml").write_text(
         "concurrncy = 3\n"
@@ -83,11 +92,11 @@ def test_all_mistakes_at_once_each_in_its_place(tmp_path: Path) -> None:
     found = problems(tmp_path, {"ORCHESTRATE_POOLL": "x", "ORCHESTRATE_CONCURRENCY": "many"}, max_launches=0)
     shown = [line.replace(str(tmp_path), "DIR") for line in found]
     assert shown == [
+        "--max-launches: must be greater than or equal to 1",
         "ORCHESTRATE_CONCURRENCY: concurrency: must be a whole number",
         "ORCHESTRATE_POOLL: no setting has this variable (did you mean 'ORCHESTRATE_POOL'?)",
-        "flag: max_launches: must be greater than or equal to 1",
         "orchestrate.toml:1:1: concurrncy: unknown setting (did you mean 'concurrency'?)",
-        "orchestrate.toml:2:1: backend: must be one of auto, bubblewrap, container, kubernetes",
+        "orchestrate.toml:2:1: backend: must be one of auto, bubblewrap, container, kubernetes (did you mean 'bubblewrap'?)",
         "orchestrate.toml:5:1: providers.local.base_url: must be an http:// or https:// address without a user or key in it",
         "orchestrate.toml:6:1: providers.local.key.envv: unknown setting (did you mean 'env'?)",
         "orchestrate.toml:7:1: providers.local.timeout_seconds: must be greater than 0",
@@ -197,4 +206,5 @@ def test_importing_loads_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     ours = set(done.stdout.split()) - set(sys.stdlib_module_names)
     known = {"orchestrator", "pydantic", "pydantic_core", "annotated_types", "typing_extensions", "typing_inspection"}
-    assert {name for name in ours if not name.startswith("_")} <= known
+    by_the_interpreter = {"sitecustomize", "usercustomize"}
+    assert {name for name in ours if not name.startswith("_")} <= known | by_the_interpreter

@@ -109,6 +109,15 @@ def test_six_mistakes_are_six_located_errors(suite: Path) -> None:
         ),
         ("id: one", "id: one\nsamples:", "2:1: samples: nothing is given here; write a value or remove the key"),
         ("id: one", "id: one\nsamples: '3'", "2:10: samples: must be a whole number, not the text '3'"),
+        ("id: one\n", "name: one\n", "1:1: name: unknown key (did you mean 'id'?)"),
+        ("id: one", "id: one\ncommnd: sh", "2:1: commnd: unknown key; known are id, version, kind,"),
+        ("id: one", "id: one\ntitle: One", "2:1: title: unknown key; known are id, version, kind,"),
+        ("id: one", "id: one\nmax_step: 3", "2:1: max_step: unknown key (did you mean 'budgets.max_steps'?)"),
+        (
+            'allow: ["src/**"]',
+            'allow: "**"',
+            "10:37: checks[1].allow: must be a list, not the text '**'; write it in brackets: [\"**\"]",
+        ),
         ("id: one", "id: one\nversion: 1.5", "2:10: version: must be a whole number, not the number 1.5"),
         (
             "id: one",
@@ -286,6 +295,14 @@ def test_quarantine_names_tasks_of_the_suite(suite: Path) -> None:
     assert "quarantine[2].task: the task 'one' is listed twice" in second
 
 
+def test_a_folder_of_suites_names_them(suite: Path) -> None:
+    (suite.parent / "suites").mkdir()
+    suite.rename(suite.parent / "suites/small")
+    assert problems(lambda: load_suite(Path("suites"))) == [
+        "suites: this is no suite; name one that is in it: suites/small"
+    ]
+
+
 def test_a_suite_without_tasks_and_a_task_named_as_suite(suite: Path, write: Write) -> None:
     write("empty/suite.yaml", "id: empty\n")
     assert "there is no task" in problems(lambda: load_suite(suite.parent / "empty"))[0]
@@ -348,6 +365,31 @@ def agent(write: Write) -> Path:
     write("agents/prompt.md", "Be careful.\n")
     write("agents/files/tool.py", "print()\n")
     return write("agents/careful.yaml", AGENT)
+
+
+@pytest.mark.parametrize(
+    ("written", "advice"),
+    [
+        ("sh a.sh", "[sh, a.sh]"),
+        ("python3 -m tool 'two words'", "[python3, -m, tool, two words]"),
+        ("sleep 3", '[sleep, "3"]'),
+        ("a | b", '[sh, -c, "a | b"]'),
+    ],
+)
+def test_a_command_in_one_text_is_taken_apart(write: Write, written: str, advice: str) -> None:
+    path = write("agents/own.yaml", f"type: command\ncommand: {written}\n")
+    [found] = problems(lambda: load_agent(path))
+    assert found.endswith(f"write it in brackets: {advice}")
+    path.write_text(f"type: command\ncommand: {advice}\n")
+    assert load_agent(path).agent.command
+
+
+def test_a_far_guess_is_none(write: Write) -> None:
+    path = write("run.yaml", "suite: s\nagents: [nop]\ncommnd: sh\nname: x\nsample: 3\n")
+    command, name, sample = problems(lambda: load_submission(path))
+    assert "unknown key; known are suite, agents," in command
+    assert "unknown key; known are" in name
+    assert "did you mean 'samples'?" in sample
 
 
 def test_an_agent_with_all_its_files(agent: Path, suite: Path) -> None:

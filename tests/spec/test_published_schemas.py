@@ -103,3 +103,17 @@ def test_schemas_are_valid_named_and_described() -> None:
             and "$ref" not in value
         ]
         assert bare == []
+
+
+def test_descriptions_are_plain_single_lines() -> None:
+    def descriptions(value: Any) -> list[str]:
+        if isinstance(value, list):
+            return [found for each in value for found in descriptions(each)]
+        if not isinstance(value, dict):
+            return []
+        own = value.get("description")
+        return [own] * isinstance(own, str) + [found for each in value.values() for found in descriptions(each)]
+
+    found = descriptions(schemas())
+    assert len(found) > 100
+    assert [text for text in found if "``" in text or "\n" in text] == []

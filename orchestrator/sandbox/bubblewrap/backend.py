@@ -70,7 +70,7 @@ class BubblewrapBackend:
     async def preflight(self) -> Mapping[str, str]:
         """Make one small sandbox and return the labels that all will carry. Raises RefusedError with what to change."""
         if sys.platform != "linux":
-            msg = f"the bubblewrap backend needs Linux, this is {sys.platform}; use --backend container"
+            msg = f"the bubblewrap backend needs Linux, this is {sys.platform}"
             raise RefusedError(msg)
         if platform.machine() not in seccomp.machines():
             msg = f"the bubblewrap backend has no system call filter for {platform.machine()}, only for {', '.join(seccomp.machines())}"
@@ -309,11 +309,11 @@ def _refused_words(environment: Environment) -> list[str]:
     found = []
     if environment.image and not environment.requires:
         found.append(
-            "image: bubblewrap honours no image; list the programs the task needs in 'requires', or use --backend container"
+            "image: bubblewrap honours no image; list the programs that the task needs beside it: requires: [NAME, …]"
         )
     if environment.build:
         found.append(
-            "build: bubblewrap builds no image; list the programs the task needs in 'requires', or use --backend container"
+            "build: bubblewrap builds no image; take it out and list the programs that the task needs: requires: [NAME, …]"
         )
     if not isinstance(environment.workspace, str):
         kind = "repository" if hasattr(environment.workspace, "repository") else "image_path"
