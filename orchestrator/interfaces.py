@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from pydantic import JsonValue
 
@@ -56,6 +56,15 @@ class ObjectStore(Protocol):
 
     async def list(self, prefix: str) -> list[str]:
         """Return all keys that begin with the prefix, sorted. A key that was created before the call is in it."""
+        ...
+
+
+@runtime_checkable
+class LocalObjects(Protocol):
+    """What a store can do beside, when its objects are files of this machine."""
+
+    def path_of(self, key: str) -> Path:
+        """Return where the object of that key is, or would be. Only to be read. Raises StoreError for what cannot be a key."""
         ...
 
 
@@ -435,6 +444,7 @@ __all__ = [
     "Grader",
     "Input",
     "LaunchRequest",
+    "LocalObjects",
     "ObjectStore",
     "Observer",
     "Phase",

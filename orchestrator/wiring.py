@@ -6,13 +6,15 @@ import json
 import os
 import socket
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import RefusedError, SpecError
+from orchestrator.errors import RefusedError, SpecError, StoreError
 from orchestrator.interfaces import BundleSource, Gateway, Grader, ObjectStore, Observer, SandboxBackend
+from orchestrator.records.base import BlobRef
+from orchestrator.records.event import Event
 from orchestrator.settings import Settings
 from orchestrator.spec.agent import Agent, Price
 
@@ -34,6 +36,23 @@ def bundle_source(store: ObjectStore, cache: Path) -> BundleSource:
     from orchestrator.storage.bundles import BundleCache
 
     return BundleCache(store, cache / "bundles")
+
+
+def event_reader(store: ObjectStore) -> Callable[[BlobRef], Awaitable[Sequence[Event]]]:
+    """Return what reads the events of a closed trajectory, once its bytes are those that were sealed.
+
+    It raises NotFoundError when the trajectory is gone and StoreError when it is another one.
+    """
+    from orchestrator.trace.read import is_whole, read_events
+
+    async def read(blob: BlobRef) -> Sequence[Event]:
+        data = await store.get(blob.key)
+        if not is_whole(data, blob):
+            msg = f"{blob.key} is not the trajectory that was sealed: its bytes have another digest"
+            raise StoreError(msg, cause="blob_digest")
+        return read_events(data, blob.key)
+
+    return read
 
 
 def sandbox_backend(name: str, scratch: Path) -> SandboxBackend:

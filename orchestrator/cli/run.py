@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -174,8 +175,21 @@ async def _drive(
             except InfrastructureError as error:
                 error.add_note(stop.hint)
                 raise
+    await _commit_rows(place.store, settings, manifest.run)
     await _print_report(place.store, manifest.run, as_json=as_json)
     return ending(manifest, execution, interrupted=stop.asked)
+
+
+async def _commit_rows(store: ObjectStore, settings: Settings, run: str) -> None:
+    """Add the run to the dataset. The run is complete without that: whatever goes wrong here is said, not raised."""
+    from orchestrator.driver.dataset import commit_rows
+
+    try:
+        await commit_rows(store, settings, run)
+    except Exception as error:  # noqa: BLE001 - the dataset can be made again at any time, a run cannot
+        reason = str(error) or type(error).__name__
+        print(f"warning: the dataset has no rows of this run yet: {reason}", file=sys.stderr)
+        print(f"the run itself is kept; when the cause is gone: orchestrate rebuild {run}", file=sys.stderr)
 
 
 async def _print_report(store: ObjectStore, run: str, *, as_json: bool) -> None:

@@ -41,6 +41,8 @@ class TrialRow:
     """The grader's record of the winner."""
     launches: tuple[Outcome, ...] = ()
     """Every launch that ended, in order."""
+    verdicts: tuple[Verdict, ...] = ()
+    """Every verdict, by digest of the grader; ``verdict`` is the one that counts."""
 
     @property
     def failed_checks(self) -> tuple[str, ...]:
@@ -138,6 +140,7 @@ def assemble(manifest: RunManifest, outcomes: Iterable[Outcome], verdicts: Itera
                 outcome=winner,
                 verdict=found,
                 launches=ended,
+                verdicts=tuple(sorted(grades.get(trial, ()), key=lambda verdict: verdict.grader_digest)),
             )
         )
     return RunData(manifest=manifest, rows=tuple(rows), notes=tuple(notes))

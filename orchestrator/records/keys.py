@@ -91,3 +91,40 @@ def grading_try(run: str, trial: TrialId, unique: str) -> str:
 def probe(unique: str, name: str) -> str:
     """Key of a marker that a probe of the store leaves."""
     return f"probes/{unique}/{name}"
+
+
+DATASETS = "datasets/"
+"""Prefix of everything that the dataset is made of."""
+
+
+def dataset_part(table: str, suite: str, month: str, sha256: str) -> str:
+    """Key of a part of a table: a Parquet file, named by the digest of its bytes; ``month`` is ``YYYY-MM``."""
+    return f"datasets/{table}/suite={_part(suite)}/month={month}/part-{sha256}.parquet"
+
+
+def dataset_commit(number: int) -> str:
+    """Key of a commit of the dataset, create-only. Commits are numbered from 1 without gaps."""
+    return f"datasets/_commits/{number:020d}.json"
+
+
+def dataset_commits(hundred: int) -> str:
+    """Prefix of the commits ``100 * hundred`` to ``100 * hundred + 99``: at most 100 keys."""
+    return f"datasets/_commits/{hundred:018d}"
+
+
+def dataset_checkpoint(number: int) -> str:
+    """Key of the fold of all commits up to this one, create-only: whoever writes it writes the same."""
+    return f"{DATASET_CHECKPOINTS}{number:020d}.json"
+
+
+DATASET_CHECKPOINTS = "datasets/_checkpoints/"
+"""Prefix of the checkpoints of the dataset."""
+
+
+def dataset_number(key: str) -> int:
+    """Return the number in the key of a commit or checkpoint. Raises ValueError for any other key."""
+    folder, _, name = key.rpartition("/")
+    if folder not in {"datasets/_commits", "datasets/_checkpoints"}:
+        msg = f"{key!r} is not the key of a commit or checkpoint"
+        raise ValueError(msg)
+    return int(name.removesuffix(".json"))

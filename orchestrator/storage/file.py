@@ -139,6 +139,10 @@ class FileStore:
         check_prefix(prefix)
         return await _in_thread(_keys, self.root, prefix)
 
+    def path_of(self, key: str) -> Path:
+        """Return the file of a key, whether it is there or not. Raises StoreError for what cannot be a key."""
+        return self._path(key)
+
     def _path(self, key: str) -> Path:
         check_key(key)
         return self.root / key

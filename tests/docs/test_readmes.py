@@ -13,7 +13,11 @@ DOCUMENTS = sorted(
     for path in ROOT.rglob("*.md")
     if not any(part.startswith(".") or part == "workspace" for part in path.relative_to(ROOT).parts)
 )
-COMMANDS = {"submit", "resume", "report", "show", "logs", "pull", "validate", "try", "schema", "version", "serve"}
+COMMANDS = {"submit", "resume", "report", "show", "logs", "pull", "validate", "try", "schema", "version", "serve"} | {
+    "query",
+    "rebuild",
+    "export",
+}
 
 
 def words_after(command: str, text: str) -> list[str]:

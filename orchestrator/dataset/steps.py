@@ -1,0 +1,130 @@
+"""From the events of a trajectory to rows of the table ``steps``.
+
+What models, agents and providers said in an event is foreign: a value of an unexpected type is null, text is cut.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from orchestrator.dataset.columns import STEP_TYPES
+from orchestrator.records.base import BlobRef
+from orchestrator.records.event import Event
+
+Row = dict[str, Any]
+ReadEvents = Callable[[BlobRef], Awaitable[Sequence[Event]]]
+"""Reads the events of a closed trajectory. Raises NotFoundError when it is gone, else StoreError."""
+
+NAME_CHARS = 200
+"""Longest name of a tool, model or call that is kept, in characters."""
+_BIGGEST_INT = 2**63 - 1
+
+
+def step_rows(events: Iterable[Event]) -> list[Row]:
+    """Return one row for each model response, failed model call, tool call and refusal, in the order of the events."""
+    walk = _Walk()
+    return [row for event in events if (row := walk.row(event)) is not None]
+
+
+class _Walk:
+    """What must be remembered of earlier events to understand a later one."""
+
+    def __init__(self) -> None:
+        self._responses = 0
+        self._requests: dict[int, Row] = {}
+        self._calls: dict[str, Row] = {}
+
+    def row(self, event: Event) -> Row | None:
+        data = event.data
+        if event.type == "model_request":
+            self._requests[event.seq] = {
+                "conversation": count(data.get("conversation"), most=2**31 - 1),
+                "model": name(data.get("model")),
+            }
+        if event.type == "tool_result":
+            self._answered(data)
+        if event.type not in STEP_TYPES:
+            return None
+        asked = self._requests.get(_number(data.get("request")), {})
+        row: Row = {
+            "seq": event.seq,
+            "at": datetime.fromtimestamp(event.t, UTC),
+            "source": event.source,
+            "type": event.type,
+            "conversation": asked.get("conversation"),
+        }
+        if event.type == "model_response":
+            return row | self._response(asked, data)
+        if event.type == "tool_call":
+            return self._call(row | {"step": asked.get("step")}, data)
+        return row | {"model": asked.get("model"), "code": name(data.get("code"))}
+
+    def _response(self, asked: Row, data: dict[str, Any]) -> Row:
+        self._responses += 1
+        asked["step"] = self._responses
+        usage = data.get("usage")
+        reported = usage if isinstance(usage, dict) else {}
+        return {
+            "step": self._responses,
+            "model": name(data.get("model")) or asked.get("model"),
+            "finish_reason": name(data.get("finish_reason")),
+            "seconds": _seconds(data.get("seconds")),
+            "output": count(reported.get("completion_tokens", reported.get("output_tokens"))),
+        }
+
+    def _call(self, row: Row, data: dict[str, Any]) -> Row:
+        arguments = _text(data.get("arguments"))
+        call = name(data.get("id"))
+        row |= {
+            "tool": name(data.get("name")),
+            "call": call,
+            "known": _flag(data.get("known")),
+            "valid": _flag(data.get("valid")),
+            "arguments_sha256": None if arguments is None else hashlib.sha256(_encoded(arguments)).digest(),
+            "arguments_chars": None if arguments is None else len(arguments),
+        }
+        if call is not None:
+            self._calls[call] = row
+        return row
+
+    def _answered(self, data: dict[str, Any]) -> None:
+        row = self._calls.get(name(data.get("id")) or "")
+        content = _text(data.get("content"))
+        if row is not None and content is not None:
+            row["result_chars"] = len(content)
+
+
+def name(value: object) -> str | None:
+    """Return foreign text as a name: cut, and without halves of surrogate pairs, which no file can hold."""
+    return _encoded(value[:NAME_CHARS]).decode() if isinstance(value, str) else None
+
+
+def count(value: object, most: int = _BIGGEST_INT) -> int | None:
+    """Return a foreign number as a count, None for anything that is none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most else None
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else -1
+
+
+def _seconds(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and 0 <= value < 1e9 else None
+
+
+def _flag(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _text(value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "replace")

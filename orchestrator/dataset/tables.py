@@ -1,0 +1,250 @@
+"""From a run to the rows of every table."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.dataset.columns import RESULTS, TABLES
+from orchestrator.dataset.rows import RunData, TrialRow
+from orchestrator.dataset.schema import Table
+from orchestrator.dataset.steps import Row
+from orchestrator.errors import StoreError
+from orchestrator.records.ids import TrialId, launch_id
+from orchestrator.records.manifest import RunManifest
+from orchestrator.records.outcome import Outcome
+from orchestrator.records.state import Finding
+from orchestrator.records.termination import TERMINATION_CLASS
+from orchestrator.records.verdict import CheckResult, Verdict
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+VALUE_CHARS = 2000
+"""Longest expected or actual value that is kept, in characters of JSON."""
+EVIDENCE_LINES, EVIDENCE_CHARS = 20, 400
+GRADED = {"passed": True, "failed": False, "abstained": False}
+"""The denominator, and what each word of it makes of the trial."""
+
+Trajectories = Mapping[tuple[TrialId, int], Sequence[Row]]
+"""Rows of ``steps``, without the columns of the trial, by trial and launch."""
+
+
+def trial_key(run: str, trial: TrialId) -> bytes:
+    """Return the 16 bytes that join the tables."""
+    return hashlib.sha256(f"{run}\0{trial}".encode()).digest()[:16]
+
+
+def arrow_tables(data: RunData, steps: Trajectories) -> dict[str, pa.Table]:
+    """Return the rows of a run by table, with words as plain text. Raises StoreError for values that no column can hold."""
+    rows: dict[str, list[Row]] = {
+        "runs": [_run(data)],
+        "trials": [_trial(data.manifest, row) for row in data.rows],
+        "launches": [_launch(data.manifest, row, launch) for row in data.rows for launch in row.launches],
+        "steps": list(_steps(data, steps)),
+        "grades": [
+            each for row in data.rows for verdict in row.verdicts for each in _grades(data.manifest, row, verdict)
+        ],
+    }
+    return {name: to_arrow(TABLES[name], found) for name, found in rows.items()}
+
+
+def to_arrow(table: Table, rows: Sequence[Row]) -> pa.Table:
+    """Return rows as Arrow, absent columns as null. Raises StoreError for values of a wrong type or size."""
+    import pyarrow as pa
+
+    schema = table.plain_schema()
+    try:
+        # Column by column, so that a mistake names its column.
+        columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in schema]
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        msg = f"the rows of table {table.name} cannot be written: {error}"
+        raise StoreError(msg, cause="dataset_value") from error
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _run(data: RunData) -> Row:
+    manifest = data.manifest
+    counts = Counter(row.result for row in data.rows)
+    return {
+        **_of_run(manifest),
+        "orchestrate_version": manifest.orchestrate_version,
+        "commit": manifest.code.commit,
+        "dirty": manifest.code.dirty,
+        "suite_digest": manifest.suite_digest,
+        "metric": manifest.metric,
+        "k": manifest.k,
+        "seed": manifest.seed,
+        "backend": manifest.backend,
+        "pool": manifest.pool,
+        "grader_version": manifest.grader_version,
+        "price_table": manifest.price_table,
+        "labels": _labels(manifest.labels),
+        "agents": [agent.name for agent in manifest.agents],
+        "tasks": len(manifest.tasks),
+        "planned": len(data.rows),
+        **{word: counts.get(word, 0) for word in RESULTS},  # type: ignore[call-overload]
+    }
+
+
+def _of_run(manifest: RunManifest) -> Row:
+    return {"run": manifest.run, "suite": manifest.suite, "created_at": manifest.created_at.astimezone(UTC)}
+
+
+def _of_trial(manifest: RunManifest, trial: TrialId) -> Row:
+    return {
+        "trial_id": trial_key(manifest.run, trial),
+        **_of_run(manifest),
+        "task": trial.task,
+        "agent": trial.agent,
+        "sample": trial.sample,
+    }
+
+
+def _trial(manifest: RunManifest, row: TrialRow) -> Row:
+    outcome, verdict, task = row.outcome, row.verdict, row.task
+    costs = [launch.usage.cost_nano_usd for launch in row.launches]
+    found = (*(outcome.findings if outcome else ()), *(verdict.findings if verdict else ()))
+    return {
+        **_of_trial(manifest, row.trial),
+        "commit": manifest.code.commit,
+        "backend": manifest.backend,
+        "task_version": task.version,
+        "task_digest": task.digest,
+        "kind": task.kind,
+        "tier": task.tier,
+        "expect": task.expect,
+        "tags": list(task.tags),
+        "agent_digest": row.agent.digest,
+        "result": row.result,
+        "graded_as": row.graded_as,
+        "passed": GRADED.get(row.result),
+        "grader_digest": verdict.grader_digest if verdict else None,
+        "verdict": verdict.result if verdict else None,
+        "failed_checks": list(row.failed_checks),
+        "launches": len(row.launches),
+        "models": [],
+        **(_of_outcome(manifest, outcome) if outcome else {}),
+        **(_confidence(outcome) if outcome else {}),
+        "spent_nano_usd": None if not costs or None in costs else sum(cost for cost in costs if cost is not None),
+        "findings": _kinds(found),
+    }
+
+
+def _confidence(outcome: Outcome) -> Row:
+    given = outcome.final.confidence if outcome.final else None
+    if isinstance(given, str):
+        return {"confidence_word": given}
+    # What an agent claims may be no number between 0 and 1; then it claimed nothing.
+    return {"confidence": given if given is not None and math.isfinite(given) and 0 <= given <= 1 else None}
+
+
+def _of_outcome(manifest: RunManifest, outcome: Outcome) -> Row:
+    usage, times, ended = outcome.usage, outcome.times, outcome.exit
+    return {
+        "launch": outcome.launch,
+        "outcome_class": outcome.outcome_class,
+        "termination_reason": outcome.termination_reason,
+        "termination_class": TERMINATION_CLASS[outcome.termination_reason],
+        "ended_as": outcome.ended_as,
+        "exit_code": ended.code if ended else None,
+        "exit_signal": ended.signal if ended else None,
+        "steps": outcome.steps,
+        "tool_calls": outcome.tool_calls,
+        "uncached_input": usage.uncached_input,
+        "cache_read": usage.cache_read,
+        "cache_write": usage.cache_write,
+        "output": usage.output,
+        "reasoning": usage.reasoning,
+        "cost_nano_usd": usage.cost_nano_usd,
+        "price_table": manifest.price_table,
+        "started_at": datetime.fromtimestamp(times.started, UTC),
+        "ended_at": datetime.fromtimestamp(times.ended, UTC),
+        "working_s": times.working_s,
+        "waiting_s": times.waiting_s,
+        "setup_s": times.setup_s,
+        "freeze_s": times.freeze_s,
+        "models": list(outcome.models),
+        "state_sha256": bytes.fromhex(outcome.state.sha256) if outcome.state else None,
+    }
+
+
+def _launch(manifest: RunManifest, row: TrialRow, outcome: Outcome) -> Row:
+    state, trajectory = outcome.state, outcome.trajectory
+    return {
+        **_of_trial(manifest, row.trial),
+        **_of_outcome(manifest, outcome),
+        "launch_id": bytes.fromhex(launch_id(manifest.run, row.trial, outcome.launch)),
+        "counts": outcome is row.outcome,
+        "cause": outcome.cause,
+        "error": outcome.error,
+        "entries_key": state.entries.key if state else None,
+        "changes_key": state.changes.key if state else None,
+        "output_key": outcome.output.key if outcome.output else None,
+        "trajectory_key": trajectory.key if trajectory else None,
+        "trajectory_sha256": bytes.fromhex(trajectory.sha256) if trajectory else None,
+        "trajectory_bytes": trajectory.size if trajectory else None,
+        "findings": _kinds(outcome.findings),
+        "labels": _labels(outcome.labels),
+        "writer_id": outcome.writer_id,
+        "epoch": outcome.epoch,
+    }
+
+
+def _steps(data: RunData, steps: Trajectories) -> Iterable[Row]:
+    for row in data.rows:
+        head = _of_trial(data.manifest, row.trial)
+        for outcome in row.launches:
+            for step in steps.get((row.trial, outcome.launch), ()):
+                yield {**head, "launch": outcome.launch, **step}
+
+
+def _grades(manifest: RunManifest, row: TrialRow, verdict: Verdict) -> Iterable[Row]:
+    head = {
+        **_of_trial(manifest, row.trial),
+        "launch": verdict.launch,
+        "grader_digest": verdict.grader_digest,
+        "counts": verdict is row.verdict,
+        "verdict": verdict.result,
+        "error_type": verdict.error.type if verdict.error else None,
+        "error": verdict.error.message if verdict.error else None,
+    }
+    parts = [("check", check) for check in verdict.checks] + [("invariant", check) for check in verdict.invariants]
+    if not parts:
+        yield {**head, "position": 0, "evidence": []}
+    for position, (part, check) in enumerate(parts):
+        yield {**head, "position": position, "part": part, **_check(check)}
+
+
+def _check(check: CheckResult) -> Row:
+    return {
+        "check": check.id,
+        "type": check.type,
+        "gate": check.gate,
+        "passed": check.passed,
+        "seconds": check.seconds,
+        "expected": _json(check.expected),
+        "actual": _json(check.actual),
+        "evidence": [_storable(line[:EVIDENCE_CHARS]) for line in check.evidence[:EVIDENCE_LINES]],
+    }
+
+
+def _json(value: Any) -> str | None:
+    return None if value is None else _storable(json.dumps(value, ensure_ascii=False)[:VALUE_CHARS])
+
+
+def _storable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
+def _kinds(findings: Iterable[Finding]) -> list[str]:
+    return sorted({finding.type for finding in findings})
+
+
+def _labels(labels: Mapping[str, str]) -> list[str]:
+    return [f"{name}: {value}" for name, value in sorted(labels.items())]
