@@ -91,13 +91,8 @@ def check(folder: Path, killed: Counter[str]) -> None:
     assert len(verdicts) == TRIALS, told
 
 
-@pytest.mark.timeout(600)
-def test_kills_lose_and_double_nothing(tmp_path: Path) -> None:
-    check(tmp_path, run_with_kills(tmp_path, 1, most=2))
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("seed", range(2, 22))
+@pytest.mark.parametrize("seed", range(1, 21))
 def test_kills_lose_and_double_nothing_at_many_moments(tmp_path: Path, seed: int) -> None:
     check(tmp_path, run_with_kills(tmp_path, seed, most=5))

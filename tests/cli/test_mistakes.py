@@ -86,7 +86,7 @@ def test_mistakes_of_all_files_come_together(orchestrate, suite: Path, tmp_path:
         (["try", "nowhere"], "nowhere is no task: there is no such folder"),
         (["validate", STARTER.parent], f"name one that is in it: {STARTER}"),
         (["submit", STARTER, "--model", "openai/gpt-5"], "OPENAI_API_KEY"),
-        (["submit", STARTER, "--agent", "nop", "--store", "s3://bucket"], "s3"),
+        (["submit", STARTER, "--agent", "nop", "--store", "ftp://x"], "unknown kind 'ftp'"),
         (["report"], "no run yet"),
         (["show", "last"], "no run yet"),
         (["schema", "tsk"], "did you mean 'task'?"),

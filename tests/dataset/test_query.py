@@ -19,7 +19,7 @@ from orchestrator.storage.file import FileStore
 def world(tmp_path_factory):
     folder = tmp_path_factory.mktemp("query")
     store = FileStore(folder / "st[o]re's *")  # what DuckDB would take for a pattern, and a quote
-    (folder / "secret.txt").write_text("secret")
+    (folder / "secret.txt").write_text("do not tell")
 
     async def lay():
         await lay_run(store, "r1", 2)
@@ -173,7 +173,7 @@ def test_sql_can_do_nothing_but_read_the_tables(world, sql):
         server.shutdown()
         server.server_close()
         thread.join()
-    assert "secret" not in str(caught.value).replace(words["secret"], "").replace("SECRET", "")
+    assert "do not tell" not in str(caught.value)
     assert digests(folder) == before
     assert asked == []
 

@@ -110,6 +110,12 @@ SAMPLES = {
     "name": ("seal.json",),
     "unique": ("u",),
     "grader_digest": ("sha256:0",),
+    "table": ("trials",),
+    "suite": ("starter",),
+    "month": ("2026-01",),
+    "sha256": ("0" * 64,),
+    "number": (1,),
+    "hundred": (0,),
 }
 
 
