@@ -35,7 +35,7 @@ demo: compiled ## 12 tasks x 5 samples x 3 agents, with a report; no key and no 
 	@$(BIN)/orchestrate submit manifests/demo.yaml
 
 test: compiled ## the default suite, under 5 minutes
-	@$(BIN)/pytest -n 2
+	@$(BIN)/pytest -n 4
 
 test-slow: compiled ## seeds, soak and chaos
 	@$(BIN)/pytest -m slow --timeout 1800

@@ -20,8 +20,8 @@ from orchestrator.storage.file import FileStore
 
 TRIALS = 18  # of lay_run: 3 tasks x 2 agents x 3 samples
 
-SEEDS = [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 10))]
-"""Two of them by default, all with ``make test-slow``."""
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 10))]
+"""One of them by default, all with ``make test-slow``."""
 
 
 def test_a_run_is_there_once_however_often_it_is_committed(folder):
