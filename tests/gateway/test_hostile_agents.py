@@ -59,6 +59,10 @@ def head(inside, extra="", path="/v1/chat/completions", method="POST"):
     return f"{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n{extra}\r\n".encode()
 
 
+def with_another_end(token):
+    return token[:-1] + ("1" if token.endswith("0") else "0")
+
+
 async def answered(inside, data):
     with inside.raw(data) as connection:
         return await asyncio.to_thread(read_all, connection)
@@ -69,7 +73,7 @@ async def answered(inside, data):
     [
         (lambda a, b: b.registration.agent_token, 403, "wrong_token"),
         (lambda a, b: a.registration.door.token, 403, "wrong_token"),
-        (lambda a, b: a.registration.agent_token[:-1] + "0", 401, "bad_token"),
+        (lambda a, b: with_another_end(a.registration.agent_token), 401, "bad_token"),
         (lambda a, b: a.registration.agent_token.replace("agent", "freezer"), 401, "bad_token"),
         (lambda a, b: "x" * 5000, 401, "bad_token"),
         (lambda a, b: "", 401, "no_token"),
@@ -77,10 +81,7 @@ async def answered(inside, data):
 )
 def test_a_wrong_token_gets_nothing_and_is_recorded(world, choose, status, kind):
     async def attack(_here, inside, other):
-        token = choose(inside, other)
-        if token == inside.registration.agent_token:
-            pytest.skip("the last digit was 0")
-        return await inside.ask("GET", "/tools", token=token)
+        return await inside.ask("GET", "/tools", token=choose(inside, other))
 
     answer, seal = both(world, attack)
     assert (answer[0], answer[1]["error"]["type"]) == (status, kind)
