@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
-import io
 import itertools
 import os
 import stat
-import tarfile
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -28,7 +26,10 @@ from orchestrator.spec.scripts import Script
 from orchestrator.spec.task import Task
 
 MAX_BUNDLE_BYTES = 1 << 30
-
+"""Most bytes of one area of a task's folder. What comes out of an image may be larger: it is never held in memory."""
+_CHUNK = 1 << 20
+_IN_MEMORY = 64 << 10
+"""Files of folders that this program wrote stay on the disk when they are larger than this."""
 _BY_PRODUCTS = ("__pycache__", ".git", ".DS_Store", ".pytest_cache", ".mypy_cache", ".ruff_cache")
 _BACKUPS = ("*.pyc", "*.pyo", "*~", ".*.sw[a-p]", ".#*", "#*#")
 
@@ -48,6 +49,29 @@ class Item:
     """0644 or 0755 for files and folders; symbolic links have 0777."""
     data: bytes = b""
     """Bytes of a file; target of a symbolic link."""
+    source: Path | None = None
+    """Where a file's bytes are when they are not in ``data``: a file of this program's own that nobody changes."""
+
+    @property
+    def size(self) -> int:
+        """Bytes. Raises OSError when they cannot be read."""
+        return len(self.data) if self.source is None else self.source.stat().st_size
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the bytes. Raises OSError."""
+        if self.source is None:
+            yield self.data
+            return
+        with self.source.open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                yield chunk
+
+    def sha256(self) -> str:
+        """Return the digest of the bytes, in hex. Raises OSError."""
+        digest = hashlib.sha256()
+        for chunk in self.chunks():
+            digest.update(chunk)
+        return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -72,97 +96,48 @@ class Bundle:
     @cached_property
     def digest(self) -> str:
         """Tree digest ``sha256:…`` over type, mode, path and bytes of every item."""
-        tree = [[item.type, item.mode, item.path, hashlib.sha256(item.data).hexdigest()] for item in self.items]
-        return digest_of(tree)
+        return digest_of([[item.type, item.mode, item.path, item.sha256()] for item in self.items])
 
     @property
     def size(self) -> int:
         """Bytes of all files."""
-        return sum(len(item.data) for item in self.items)
+        return sum(item.size for item in self.items)
 
     def read(self, path: str) -> bytes:
         """Return the bytes of one item. Raises KeyError."""
         for item in self.items:
             if item.path == path:
-                return item.data
+                return b"".join(item.chunks())
         raise KeyError(path)
-
-    def to_tar(self) -> bytes:
-        """Return a PAX tar; equal bundles give equal bytes."""
-        buffer = io.BytesIO()
-        with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
-            for item in self.items:
-                info = tarfile.TarInfo(item.path)
-                info.mode = item.mode
-                info.type = {"file": tarfile.REGTYPE, "symlink": tarfile.SYMTYPE, "dir": tarfile.DIRTYPE}[item.type]
-                if item.type == "symlink":
-                    info.linkname = item.data.decode()
-                info.size = len(item.data) if item.type == "file" else 0
-                tar.addfile(info, io.BytesIO(item.data))
-        return buffer.getvalue()
-
-    @classmethod
-    def from_tar(cls, data: bytes) -> Bundle:
-        """Read a bundle back.
-
-        Raises ValueError for a path, link or kind that no bundle has; nothing is written anywhere.
-        """
-        items = []
-        try:
-            with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as tar:
-                for info in tar:
-                    file = tar.extractfile(info) if info.isreg() else None
-                    items.append(_item_of(info, file.read() if file else b""))
-        except (tarfile.TarError, EOFError) as error:
-            msg = f"not a tar that this program wrote: {error}"
-            raise ValueError(msg) from error
-        return cls.of(items)
 
     def write(self, folder: Path) -> None:
         """Write the files into a new folder, with the modes of the bundle whatever the umask. Raises OSError."""
         folder.mkdir(mode=0o755)
         folder.chmod(0o755)
         for item in self.items:
-            path = folder / item.path
-            self._parents(folder, path)
-            if item.type == "symlink":
-                path.symlink_to(item.data.decode())
-                continue
-            if item.type == "dir":
-                path.mkdir(exist_ok=True)
-            else:
-                with path.open("xb") as file:
-                    file.write(item.data)
-            path.chmod(item.mode)
-
-    @staticmethod
-    def _parents(folder: Path, path: Path) -> None:
-        for parent in reversed([each for each in path.parents if each.is_relative_to(folder)]):
-            if not parent.is_dir():
-                parent.mkdir()
-                parent.chmod(0o755)
+            write_item(folder, item, item.chunks())
 
 
-def _item_of(info: tarfile.TarInfo, data: bytes) -> Item:
-    kinds: dict[bytes, Literal["file", "symlink", "dir"]] = {
-        tarfile.REGTYPE: "file",
-        tarfile.SYMTYPE: "symlink",
-        tarfile.DIRTYPE: "dir",
-    }
-    kind = kinds.get(info.type)
-    path = info.name
-    fault = _path_fault(path)
-    if kind is None:
-        fault = "is no file, folder or symbolic link"
-    elif kind == "symlink" and fault is None:
-        fault = _link_fault(path, info.linkname)
-    if kind is None or fault is not None:
-        msg = f"{path!r} {fault}"
-        raise ValueError(msg)
-    return Item(path, kind, info.mode & 0o777, info.linkname.encode() if kind == "symlink" else data)
+def write_item(folder: Path, item: Item, chunks: Iterable[bytes]) -> None:
+    """Write one path of a bundle below a folder, its bytes from ``chunks``. Raises OSError; nothing that is there is replaced."""
+    path = folder / item.path
+    for parent in reversed([each for each in path.parents if each.is_relative_to(folder)]):
+        if not parent.is_dir():
+            parent.mkdir()
+            parent.chmod(0o755)
+    if item.type == "symlink":
+        path.symlink_to(item.data.decode())
+        return
+    if item.type == "dir":
+        path.mkdir(exist_ok=True)
+    else:
+        with path.open("xb") as file:
+            file.writelines(chunks)
+    path.chmod(item.mode)
 
 
-def _path_fault(path: str) -> str | None:
+def path_fault(path: str) -> str | None:
+    """Say why a path cannot be one of a bundle; None when it can."""
     if path.startswith("/") or any(part in {"", ".", ".."} for part in path.split("/")):
         return "is not a plain relative path"
     return _text_fault(path)
@@ -176,7 +151,7 @@ def _text_fault(path: str) -> str | None:
     return None
 
 
-def _link_fault(path: str, target: str) -> str | None:
+def link_fault(path: str, target: str) -> str | None:
     """Say why a link may not be kept. ``..`` may only lead, so that following it never depends on other links."""
     parts = PurePosixPath(target).parts
     up = sum(1 for part in parts if part == "..")
@@ -221,13 +196,13 @@ class Reader:
                 if entry.is_dir(follow_symlinks=False):
                     pending.append((Path(entry.path), f"{relative}/"))
                 elif (item := self._item(folder, relative)) is not None:
-                    items.append(Item(prefix + item.path, item.type, item.mode, item.data))
+                    items.append(replace(item, path=prefix + item.path))
         return items
 
     def file(self, folder: Path, relative: str, target: str) -> list[Item]:
         """Return one file as an item named ``target``."""
         item = self._item(folder, relative)
-        return [] if item is None else [Item(target, item.type, item.mode, item.data)]
+        return [] if item is None else [replace(item, path=target)]
 
     def _entries(self, folder: Path) -> list[os.DirEntry[str]]:
         try:
@@ -239,13 +214,13 @@ class Reader:
 
     def _item(self, folder: Path, relative: str) -> Item | None:
         path = folder / relative
-        fault = _path_fault(relative)
+        fault = path_fault(relative)
         try:
             status = path.lstat()
             if fault is None and stat.S_ISLNK(status.st_mode):
                 target = str(path.readlink())
                 fault = _text_fault(target) and "is a symbolic link to a name that is not UTF-8"
-                fault = fault or _link_fault(relative, target)
+                fault = fault or link_fault(relative, target)
                 if fault is None:
                     return Item(relative, "symlink", 0o777, target.encode())
             elif fault is None and stat.S_ISREG(status.st_mode):
@@ -257,11 +232,14 @@ class Reader:
         return None
 
     def _regular(self, path: Path, relative: str, status: os.stat_result) -> Item | None:
+        mode = 0o755 if status.st_mode & 0o100 else 0o644
+        if self.everything and status.st_size > _IN_MEMORY:
+            return Item(relative, "file", mode, source=path)
         self.size += status.st_size
-        if self.size > MAX_BUNDLE_BYTES:
+        if self.size > MAX_BUNDLE_BYTES and not self.everything:
             self._complain(path, f"makes the files larger than {MAX_BUNDLE_BYTES} bytes together, which is the most")
             return None
-        return Item(relative, "file", 0o755 if status.st_mode & 0o100 else 0o644, path.read_bytes())
+        return Item(relative, "file", mode, path.read_bytes())
 
     def _complain(self, path: Path, message: str) -> None:
         for folder, shown in self.show.items():

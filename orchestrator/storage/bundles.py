@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import fcntl
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 from orchestrator.errors import StoreError
@@ -14,6 +14,9 @@ from orchestrator.interfaces import ObjectStore
 from orchestrator.records import keys
 from orchestrator.records.keys import Audience
 from orchestrator.spec.bundle import Bundle, Reader
+from orchestrator.spec.bundle_tar import tar_of, unpack
+
+_PIECE_BYTES = 4 << 20
 
 
 async def publish(store: ObjectStore, audience: Audience, bundle: Bundle) -> str:
@@ -25,12 +28,32 @@ async def publish(store: ObjectStore, audience: Audience, bundle: Bundle) -> str
     if await store.exists(key):
         return bundle.digest
     try:
-        await store.put_blob(key, await asyncio.to_thread(bundle.to_tar))
+        await store.put_blob(key, _pieces(bundle))
     except StoreError as error:
         # Somebody else wrote the same bytes in the meantime.
         if error.cause != "store_exists":
             raise
     return bundle.digest
+
+
+async def _pieces(bundle: Bundle) -> AsyncIterator[bytes]:
+    """Yield the bundle's tar; files are read by another thread, some MiB at a time."""
+    tar = tar_of(bundle)
+
+    def some() -> bytes:
+        kept = bytearray()
+        for piece in tar:
+            kept += piece
+            if len(kept) >= _PIECE_BYTES:
+                break
+        return bytes(kept)
+
+    try:
+        while piece := await asyncio.to_thread(some):
+            yield piece
+    except OSError as error:
+        msg = f"a file of bundle {bundle.digest} cannot be read: {error.filename}: {error.strerror}"
+        raise StoreError(msg, cause="bundle_unreadable") from error
 
 
 class BundleCache:
@@ -55,10 +78,24 @@ class BundleCache:
             if target in self._verified and target.is_dir():
                 return target
             if not await asyncio.to_thread(_holds, target, digest):
-                data = await self._store.get(keys.bundle(audience, digest))
-                await asyncio.to_thread(_install, data, digest, target)
+                await self._install(keys.bundle(audience, digest), digest, target)
             self._verified.add(target)
             return target
+
+    async def _install(self, key: str, digest: str, target: Path) -> None:
+        """Copy the bundle's tar to the disk, unpack it beside the target and rename."""
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=target.parent, prefix=".new-") as temporary:
+                tar, fresh = Path(temporary) / "tar", Path(temporary) / "fresh"
+                with tar.open("wb") as file:
+                    async for chunk in self._store.stream(key):
+                        file.write(chunk)
+                await asyncio.to_thread(_unpack, tar, digest, fresh)
+                await asyncio.to_thread(_place, fresh, digest, target)
+        except OSError as error:
+            msg = f"bundle {digest} could not be unpacked to {target}: {error.strerror}; free space or name another cache folder"
+            raise StoreError(msg, cause="bundle_cache") from error
 
 
 def _holds(folder: Path, digest: str) -> bool:
@@ -76,37 +113,29 @@ def read_back(folder: Path) -> Bundle:
     return Bundle.of(Reader(everything=True).tree(folder))
 
 
-def _install(data: bytes, digest: str, target: Path) -> None:
+def _unpack(tar: Path, digest: str, fresh: Path) -> None:
     try:
-        bundle = Bundle.from_tar(data)
+        with tar.open("rb") as file:
+            found = unpack(file, fresh)
     except ValueError as error:
         msg = f"bundle {digest} in the store cannot be unpacked: {error}; publish it again into a new store"
         raise StoreError(msg, cause="bundle_unreadable") from error
-    if bundle.digest != digest:
-        msg = f"bundle {digest} in the store has the digest {bundle.digest}: its bytes were changed; use a new store"
+    if found != digest:
+        msg = f"bundle {digest} in the store has the digest {found}: its bytes were changed; use a new store"
         raise StoreError(msg, cause="bundle_digest")
-    try:
-        _place(bundle, digest, target)
-    except OSError as error:
-        msg = f"bundle {digest} could not be unpacked to {target}: {error.strerror}; free space or name another cache folder"
-        raise StoreError(msg, cause="bundle_cache") from error
 
 
-def _place(bundle: Bundle, digest: str, target: Path) -> None:
-    """Unpack beside the target and rename.
+def _place(fresh: Path, digest: str, target: Path) -> None:
+    """Rename a folder to the target.
 
     A folder there that is not the bundle goes first; one process at a time may do so.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".new-") as temporary:
-        fresh = Path(temporary) / "fresh"
-        bundle.write(fresh)
-        with _locked(target.parent / ".lock"):
-            if _holds(target, digest):
-                return
-            if target.exists():
-                target.rename(Path(temporary) / "spoilt")
-            fresh.rename(target)
+    with _locked(target.parent / ".lock"):
+        if _holds(target, digest):
+            return
+        if target.exists():
+            target.rename(fresh.parent / "spoilt")
+        fresh.rename(target)
 
 
 @contextlib.contextmanager

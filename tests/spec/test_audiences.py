@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from orchestrator.errors import SpecError
 from orchestrator.spec.bundle import Bundle, Item, TaskBundles, folder_bundle, ignored
+from orchestrator.spec.bundle_tar import tar_of, unpack
 from orchestrator.spec.load import LoadedTask, load_task
 from orchestrator.spec.task import Budgets, Task
 from tests.spec.conftest import FILES
@@ -39,7 +41,7 @@ def all_bundles(bundles: TaskBundles) -> dict[str, Bundle]:
 
 def holders(task: LoadedTask, marker: bytes) -> set[str]:
     """Return the bundles in whose tar the bytes occur, in a path, a link target or a file."""
-    return {name for name, bundle in all_bundles(task.bundles).items() if marker in bundle.to_tar()}
+    return {name for name, bundle in all_bundles(task.bundles).items() if marker in b"".join(tar_of(bundle))}
 
 
 @contextmanager
@@ -271,9 +273,11 @@ def test_other_kinds_of_files_are_refused_all_at_once(suite: Path) -> None:
 def test_tars_are_the_same_for_the_same_bundle_and_read_back(files: dict[str, bytes]) -> None:
     items = [Item(path, "file", 0o755 if len(data) % 2 else 0o644, data) for path, data in files.items()]
     one, two = Bundle.of(items), Bundle.of(reversed(items))
-    assert one.to_tar() == two.to_tar()
-    assert Bundle.from_tar(one.to_tar()) == one
+    tar = b"".join(tar_of(one))
+    assert tar == b"".join(tar_of(two))
     with tempfile.TemporaryDirectory() as top:
+        assert unpack(io.BytesIO(tar), Path(top) / "unpacked") == one.digest
+        assert folder_bundle(Path(top) / "unpacked") == one
         one.write(Path(top) / "out")
         assert folder_bundle(Path(top) / "out").digest == one.digest
 
