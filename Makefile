@@ -11,7 +11,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_NO_PROGRESS := 1
 export UV_COMPILE_BYTECODE := 1
 
-.PHONY: install compiled demo test test-slow bench lint check clean
+.PHONY: install compiled demo test test-slow test-container bench lint check clean
 .DELETE_ON_ERROR:
 
 install: $(READY)
@@ -39,6 +39,9 @@ test: compiled ## the default suite, under 5 minutes
 
 test-slow: compiled ## seeds, soak and chaos
 	@$(BIN)/pytest -m slow --timeout 1800
+
+test-container: compiled ## sandboxes in containers; needs podman or docker, and root
+	@$(BIN)/pytest -n 4 -m container --timeout 300
 
 bench: compiled ## measures, as ratios
 	@$(BIN)/pytest -m bench --timeout 1800 -s

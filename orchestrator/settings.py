@@ -32,6 +32,7 @@ _KEY_BYTES = 64 << 10
 _SETTABLE = (
     ("store",),
     ("backend",),
+    ("container_engine",),
     ("pool",),
     ("concurrency",),
     ("confirm_over_usd",),
@@ -138,6 +139,9 @@ class SettingsFile(_Part):
     service that speaks S3. Credentials are found as AWS tools find them and never stand here."""
     backend: Literal["auto", "bubblewrap", "container", "kubernetes"] = "auto"
     """Where trials run."""
+    container_engine: str | None = Field(default=None, min_length=1)
+    """The container engine, ``podman`` or ``docker``, with global options of its own where it needs any; the first that is found when
+    absent."""
     pool: Literal["inline", "ray"] = "inline"
     """Who runs them."""
     concurrency: int | None = Field(default=None, ge=1, le=MOST_AT_ONE_TIME)

@@ -21,6 +21,7 @@ from orchestrator.spec.agent import Agent, Price
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from orchestrator.sandbox.container.engine import Engine
     from orchestrator.trial.crew import Crew
 
 
@@ -63,6 +64,13 @@ def sandbox_backend(name: str, scratch: Path) -> SandboxBackend:
         return BubblewrapBackend(scratch)
     msg = f"backend {name!r} is not run by this version; use bubblewrap"
     raise RefusedError(msg)
+
+
+def container_engine(settings: Settings) -> Engine:
+    """Return the container engine of this machine. Raises RefusedError when there is none."""
+    from orchestrator.sandbox.container.engine import find_engine
+
+    return find_engine(settings.container_engine)
 
 
 def agent_refusals(agent: Agent) -> list[str]:

@@ -1,0 +1,1 @@
+"""Sandboxes in containers of Podman or Docker. ``engine`` speaks to the engine, ``backend`` to the driver; ``keeper`` keeps one launch."""

@@ -1,0 +1,331 @@
+"""Podman or Docker by its command line: the only module that knows the engine's words.
+
+Everything that an engine says wrong comes out as an EngineError with its last lines. Nothing here starts a process of an agent; the
+argument list that starts a container is made here (``run_words``) and used by the keeper.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import resource
+import shlex
+import shutil
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from orchestrator.errors import RefusedError, SandboxError
+
+RUN_LABEL = "orchestrate.run"
+"""Container label: what the container belongs to."""
+LAUNCH_LABEL = "orchestrate.launch"
+"""Container label: the name of the sandbox."""
+OWNER_LABEL = "orchestrate.owner"
+"""Container label: process id and start time of the keeper, ``PID.START``, to tell live containers from abandoned ones."""
+PINNED = re.compile(r"(?:[^@\s]+@)?sha256:[0-9a-f]{64}")
+"""An image that cannot become another one: ``name@sha256:…`` or a local image's id ``sha256:…``."""
+_CALL_SECONDS = 120.0
+_PULL_SECONDS = 3600.0
+_BUILD_SECONDS = 3600.0
+_SAID_LINES = 12
+_HYBRID = Path("/sys/fs/cgroup/unified")
+_SYSTEMD = Path("/run/systemd/system")
+
+
+class EngineError(SandboxError):
+    """The engine refused or failed. ``cause``: ``engine_missing``, ``engine_timeout``, ``image_missing``, ``image_pull`` or ``engine``."""
+
+    def __init__(self, message: str, *, cause: str = "engine") -> None:
+        super().__init__(message, cause=cause)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """One image that is on this machine."""
+
+    id: str
+    """``sha256:…`` of its configuration: the same on every machine that has the image."""
+    digests: tuple[str, ...]
+    """References ``name@sha256:…`` by which a registry gives the same image; none for an image that was built or imported here."""
+    env: Mapping[str, str]
+    """The variables that the image sets, PATH among them."""
+    user: str
+    """The user that the image asks for; empty: root. Not honoured."""
+    platform: str
+    """``linux/amd64`` and so on."""
+    size: int
+    """Bytes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Container:
+    """What is asked of a container that only holds namespaces, limits and an image's files."""
+
+    name: str
+    image: str
+    """Pinned reference or id of an image that is here."""
+    labels: Mapping[str, str]
+    user: str
+    """``UID:GID`` of its first process."""
+    memory_bytes: int
+    processes: int
+    cpu: float
+    command: tuple[str, ...]
+    """Of its first process; the image's own entry point is not used."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A container engine. Methods raise EngineError and nothing else."""
+
+    kind: Literal["podman", "docker"]
+    command: tuple[str, ...]
+    """The program with its global options."""
+
+    def __str__(self) -> str:
+        return shlex.join(self.command)
+
+    async def call(self, *words: str, seconds: float = _CALL_SECONDS, stdin: bytes | None = None) -> str:
+        """Run one command of the engine and return what it wrote. Raises EngineError with its last lines when it fails."""
+        process = await self._start(*words, stdin=stdin is not None)
+        try:
+            async with asyncio.timeout(seconds):
+                out, err = await process.communicate(stdin)
+        except TimeoutError:
+            msg = f"{self} {words[0]} had not ended after {seconds:g} s"
+            raise EngineError(msg, cause="engine_timeout") from None
+        finally:
+            await _end(process)
+        if process.returncode:
+            raise EngineError(self._failure(words, process.returncode, err or out))
+        return out.decode("utf-8", "replace")
+
+    async def version(self) -> str:
+        """Return the engine's version, once it answers: with Docker, the daemon's."""
+        field = "{{.Client.Version}}" if self.kind == "podman" else "{{.Server.Version}}"
+        return (await self.call("version", "--format", field)).strip()
+
+    async def image(self, reference: str) -> Image | None:
+        """Return an image that is on this machine by name, digest or id; None when it is not. Nothing is pulled."""
+        try:
+            text = await self.call("image", "inspect", "--", reference)
+        except EngineError as error:
+            if error.cause == "engine" and re.search(r"image not known|no such image|not found", str(error), re.I):
+                return None
+            raise
+        return _image(json.loads(text)[0])
+
+    async def pull(self, reference: str) -> Image:
+        """Fetch an image from its registry. Raises EngineError: cause ``image_pull``, with the registry's reason."""
+        try:
+            await self.call("pull", "--quiet", "--", reference, seconds=_PULL_SECONDS)
+        except EngineError as error:
+            msg = f"image {reference} cannot be pulled: {error}"
+            raise EngineError(msg, cause="image_pull") from error
+        return await self.present(reference)
+
+    async def present(self, reference: str) -> Image:
+        """Return an image that must be here. Raises EngineError: cause ``image_missing``."""
+        image = await self.image(reference)
+        if image is None:
+            msg = f"image {reference} is not on this machine"
+            raise EngineError(msg, cause="image_missing")
+        return image
+
+    async def build(self, context: Path, labels: Mapping[str, str] | None = None) -> Image:
+        """Build the Dockerfile of a folder and return the image. Raises EngineError with the end of what the build said."""
+        words = ["build", "--quiet"]
+        for name, value in (labels or {}).items():
+            words += ["--label", f"{name}={value}"]
+        text = await self.call(*words, str(context), seconds=_BUILD_SECONDS)
+        return await self.present(_id(text.split()[-1] if text.split() else ""))
+
+    async def load(self, archive: Path, reference: str) -> Image:
+        """Make an image of one layer from a tar file and name it. Raises EngineError."""
+        text = await self.call("import", str(archive), reference)
+        return await self.present(_id(text.split()[-1]))
+
+    async def tag(self, image: str, reference: str) -> None:
+        """Give an image of this machine another name."""
+        await self.call("tag", image, reference)
+
+    async def remove_image(self, reference: str) -> None:
+        """Remove an image's name, and the image with its last one."""
+        await self.call("image", "rm", "--", reference)
+
+    async def create(self, image: str, labels: Mapping[str, str] | None = None) -> str:
+        """Make a container that is never started, to read its files, and return its id."""
+        words = ["create", "--network", "none", *self._never_pull()]
+        for name, value in (labels or {}).items():
+            words += ["--label", f"{name}={value}"]
+        return (await self.call(*words, image, "/nothing")).split()[-1]
+
+    @asynccontextmanager
+    async def archive(self, container: str, path: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Give the pieces of a tar of one path of a container (members below the path's last name), as long as the context is open.
+
+        Raises EngineError when the stream ends early, at the end of the pieces.
+        """
+        process = await self._start("cp", f"{container}:{path}", "-")
+        assert process.stdout is not None  # noqa: S101 - it was asked for
+        assert process.stderr is not None  # noqa: S101 - it was asked for
+        stdout, errors = process.stdout, asyncio.create_task(process.stderr.read())
+
+        async def pieces() -> AsyncIterator[bytes]:
+            while piece := await stdout.read(1 << 18):
+                yield piece
+            if await process.wait():
+                raise EngineError(self._failure(("cp",), process.returncode, await errors))
+
+        try:
+            yield pieces()
+        finally:
+            await _end(process)
+            await asyncio.gather(errors, return_exceptions=True)
+
+    async def remove(self, container: str) -> None:
+        """Kill and remove a container; harmless when there is none."""
+        try:
+            await self.call("rm", "--force", "--volumes", "--", container)
+        except EngineError as error:
+            if not re.search(r"no such container|no container with", str(error), re.I):
+                raise
+
+    async def containers(self, label: str) -> dict[str, str]:
+        """Return all containers that carry a label, running or not: id to the label's value."""
+        words = ("ps", "--all", "--no-trunc", "--filter", f"label={label}")
+        value = f'{{{{.Label "{label}"}}}}' if self.kind == "docker" else f'{{{{index .Labels "{label}"}}}}'
+        lines = (await self.call(*words, "--format", f"{{{{.ID}}}} {value}")).splitlines()
+        return {name: value for name, _, value in (line.strip().partition(" ") for line in lines) if name}
+
+    def run_words(self, wanted: Container) -> list[str]:
+        """Return the command that starts a container without network, without capabilities, and with nothing of the machine in it."""
+        words = [*self.command, "run", "--rm", "--name", wanted.name, "--network", "none", "--read-only"]
+        words += [
+            "--cap-drop",
+            "all",
+            "--security-opt",
+            "no-new-privileges",
+            "--cgroupns",
+            "private",
+            "--ipc",
+            "private",
+        ]
+        words += ["--no-healthcheck", "--entrypoint", wanted.command[0], "--user", wanted.user, "--workdir", "/"]
+        words += ["--hostname", "sandbox", *self._never_pull(), *_rlimits()]
+        words += ["--memory", str(wanted.memory_bytes), "--memory-swap", str(wanted.memory_bytes)]
+        words += ["--pids-limit", str(wanted.processes), "--cpus", f"{wanted.cpu:.3f}"]
+        for name, value in wanted.labels.items():
+            words += ["--label", f"{name}={value}"]
+        if self.kind == "podman":
+            # The container's standard streams are then those of whoever started it: no process between them and the keeper.
+            words += ["--detach", "--log-driver", "passthrough", "--image-volume", "ignore"]
+        else:
+            words += ["--interactive", "--log-driver", "none"]
+        return [*words, wanted.image, *wanted.command[1:]]
+
+    def state_words(self, container: str) -> list[str]:
+        """Return the command that writes the process id of a running container's first process."""
+        return [*self.command, "inspect", "--type", "container", "--format", "{{.State.Pid}}", container]
+
+    def remove_words(self, container: str) -> list[str]:
+        """Return the command that kills and removes a container."""
+        return [*self.command, "rm", "--force", "--volumes", container]
+
+    def _never_pull(self) -> list[str]:
+        return ["--pull", "never"]
+
+    async def _start(self, *words: str, stdin: bool = False) -> asyncio.subprocess.Process:
+        try:
+            return await asyncio.create_subprocess_exec(
+                *self.command,
+                *words,
+                stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+        except OSError as error:
+            msg = f"cannot start {self.command[0]}: {error.strerror}"
+            raise EngineError(msg, cause="engine_missing") from error
+
+    def _failure(self, words: tuple[str, ...], code: int | None, said: bytes) -> str:
+        lines = [line for line in said.decode("utf-8", "replace").splitlines() if line.strip()]
+        text = "\n".join(lines[-_SAID_LINES:]) or "it said nothing"
+        return f"{self} {words[0]} ended with {code}: {text}"
+
+
+def find_engine(setting: str | None) -> Engine:
+    """Return the engine that a setting names, with its global options, or the first of podman and docker that is installed.
+
+    Raises RefusedError when there is none.
+    """
+    if setting:
+        words = shlex.split(setting)
+        kind = _kind(words[0])
+        if shutil.which(words[0]) is None:
+            msg = f"container_engine {setting!r}: there is no program {words[0]}; install it, or name another one"
+            raise RefusedError(msg)
+        return Engine(kind, tuple(words) if len(words) > 1 else (*words, *_usual_options(kind)))
+    for name in ("podman", "docker"):
+        if shutil.which(name) is not None:
+            return Engine(_kind(name), (name, *_usual_options(_kind(name))))
+    msg = "the container backend needs podman or docker, and neither is installed (Debian, Ubuntu: apt-get install podman)"
+    raise RefusedError(msg)
+
+
+def _kind(program: str) -> Literal["podman", "docker"]:
+    return "docker" if "docker" in os.path.basename(program) else "podman"  # noqa: PTH119 - a word, maybe no path
+
+
+def _usual_options(kind: str) -> list[str]:
+    """Return the options without which podman fails where nothing has configured it."""
+    if kind != "podman" or os.geteuid() != 0:
+        return []
+    options = [] if _SYSTEMD.is_dir() else ["--cgroup-manager=cgroupfs"]  # no systemd, nobody to ask for a group
+    runc = shutil.which("runc", path=f"{os.defpath}:/usr/local/sbin:/usr/sbin:/sbin")
+    if _HYBRID.is_dir() and runc is not None:
+        options += ["--runtime", runc]  # crun refuses machines with both versions of control groups
+    return options
+
+
+def _rlimits() -> list[str]:
+    """Return resource limits that the engine's runtime can set: it fails where it would have to raise one of ours."""
+    words = []
+    for name, kind, most in (("nofile", resource.RLIMIT_NOFILE, 65536), ("nproc", resource.RLIMIT_NPROC, 65536)):
+        soft, hard = (
+            most if value == resource.RLIM_INFINITY else min(value, most) for value in resource.getrlimit(kind)
+        )
+        words += ["--ulimit", f"{name}={min(soft, hard)}:{hard}"]
+    return words
+
+
+def _id(text: str) -> str:
+    text = text.strip()
+    return text if text.startswith("sha256:") else f"sha256:{text}"
+
+
+def _image(found: dict[str, Any]) -> Image:
+    config = found.get("Config") or {}
+    variables = dict(word.partition("=")[::2] for word in config.get("Env") or ())
+    return Image(
+        id=_id(found["Id"]),
+        digests=tuple(each for each in found.get("RepoDigests") or () if not each.startswith("localhost/")),
+        env=variables,
+        user=config.get("User") or found.get("User") or "",
+        platform=f"{found.get('Os', 'linux')}/{found.get('Architecture', '')}",
+        size=int(found.get("Size") or 0),
+    )
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Leave no command of the engine behind, whatever happened."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
