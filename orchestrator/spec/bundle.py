@@ -299,7 +299,7 @@ def split_task(task: Task, folder: Path, shown: str | None = None) -> TaskBundle
         world=_world(task, folder, reader),
         graders=_graders(task, folder, reader),
         solutions=_solutions(folder, reader),
-        build=_build(task, folder, reader),
+        build=None if (build := _build(task, folder, reader)) is None else build.digest,
     )
     if reader.problems:
         raise SpecError(reader.problems)
@@ -376,11 +376,20 @@ def _solutions(folder: Path, reader: Reader) -> dict[str, Bundle]:
     return found
 
 
-def _build(task: Task, folder: Path, reader: Reader) -> str | None:
+def _build(task: Task, folder: Path, reader: Reader) -> Bundle | None:
     relative = task.environment.build
     source = None if relative is None else _area(reader, folder, relative, "environment")
     reader.size = 0
-    return None if source is None else Bundle.of(reader.tree(source)).digest
+    return None if source is None else Bundle.of(reader.tree(source))
+
+
+def build_bundle(task: Task, folder: Path, shown: str | None = None) -> Bundle | None:
+    """Return what the task's image is built from; None without ``environment.build``. Raises SpecError."""
+    reader = Reader({folder: shown or str(folder)})
+    bundle = _build(task, folder, reader)
+    if reader.problems:
+        raise SpecError(reader.problems)
+    return bundle
 
 
 def folder_bundle(folder: Path, shown: str | None = None) -> Bundle:

@@ -13,7 +13,7 @@ from typing import Any
 from orchestrator.errors import Problem, nearest
 from orchestrator.spec.bundle import ignored
 from orchestrator.spec.globs import matches
-from orchestrator.spec.task import RESERVED
+from orchestrator.spec.task import RESERVED, is_pinned
 from orchestrator.spec.yaml import Document, dotted
 from orchestrator.spec.yaml import Path as FieldPath
 
@@ -31,6 +31,8 @@ ENTRIES = (
 )
 """What may stand at the top of a task's folder."""
 
+DOCKERFILES = ("Dockerfile", "Containerfile")
+"""What an image's recipe is called, the first that is there."""
 _HIDDEN_FIELDS = ("expect", "equals_file", "goal", "script", "rubric")
 _REGEX_FIELDS = ("regex", "not_regex")
 _CHECKED_FIELDS = ("path", "database", "package")
@@ -89,6 +91,7 @@ def crosscheck(task: TaskFolder) -> list[Problem]:
         *_hidden_files(task),
         *_regexes(task),
         *_folders(task),
+        *_image(task),
         *_unused(task),
         *_excluded(task),
         *_idle_patterns(task),
@@ -194,6 +197,26 @@ def _folders(task: TaskFolder) -> Iterator[Problem]:
         value = task.document.get(*path)
         if isinstance(value, str) and not _leads_out(value) and (fault := _area_fault(task, value, area, is_folder)):
             yield task.document.problem(path, fault)
+
+
+def _image(task: TaskFolder) -> Iterator[Problem]:
+    """Check that the task has one image at most, and one where its workspace comes out of it."""
+    image, build = (task.document.get("environment", name) for name in ("image", "build"))
+    if image is not None and build is not None:
+        message = "give one of environment.image and environment.build, not both"
+        yield task.document.problem(("environment", "build"), message)
+    if isinstance(image, str) and "@" in image and not is_pinned(image):
+        message = f"{image!r} has a digest that is none; after @ there must be sha256: and 64 hex digits"
+        yield task.document.problem(("environment", "image"), message)
+    where: FieldPath = ("environment", "workspace", "image_path")
+    if task.document.get(*where) is not None and image is None and build is None:
+        message = "there is no image to take it from; add environment.image or environment.build"
+        yield task.document.problem(where, message)
+    if isinstance(build, str) and not _leads_out(build):
+        folder = task.folder / build
+        if folder.is_dir() and not any((folder / name).is_file() for name in DOCKERFILES):
+            message = f"there is no {' or '.join(DOCKERFILES)} in {task.shown}/{build}"
+            yield task.document.problem(("environment", "build"), message)
 
 
 def _unused(task: TaskFolder) -> Iterator[Problem]:

@@ -26,6 +26,9 @@ _PATTERNS = {
     "^[0-9a-f]{64}$": "must be a SHA-256 digest: 64 hex digits in lower case",
     "^0[0-7]{3}$": 'must be four octal digits in quotes, for example "0755"',
     "^[0-9a-f]{7,40}$": "must be a git commit: 7 to 40 hex digits in lower case",
+    "^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,511}$": "must be a container image such as python:3.12 or NAME@sha256:…",
+    "^([A-Za-z0-9][A-Za-z0-9._:/-]*@)?sha256:[0-9a-f]{64}$": "must be NAME@sha256:… or an image id sha256:…, with 64 hex digits",
+    "^sha256:[0-9a-f]{64}$": "must be sha256: and 64 hex digits in lower case",
     "^[A-Za-z0-9._+-]+$": "must be the name of a program, without a path or spaces",
 }
 _TYPES = {

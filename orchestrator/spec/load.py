@@ -8,10 +8,11 @@ from pathlib import Path
 from orchestrator.errors import Problem, SpecError, nearest
 from orchestrator.spec.agents import built_in_agent, check_scripts, load_agent, model_agent
 from orchestrator.spec.base import digest
-from orchestrator.spec.bundle import split_task
+from orchestrator.spec.bundle import build_bundle, split_task
 from orchestrator.spec.crosscheck import ENTRIES, TaskFolder, crosscheck, reserved_paths
 from orchestrator.spec.explain import validate
 from orchestrator.spec.files import display, read_document
+from orchestrator.spec.image_lock import ImageLock, pin, read_lock
 from orchestrator.spec.loaded import LoadedAgent, LoadedSuite, LoadedTask
 from orchestrator.spec.merge import merged
 from orchestrator.spec.solutions import wrong_solutions
@@ -37,8 +38,11 @@ __all__ = [
 _KINDS = {"checks": "check", "invariants": "invariant", "trace": "trace check", "measures": "measure"}
 
 
-def load_suite(folder: Path) -> LoadedSuite:
-    """Read ``suite.yaml`` and all tasks of a suite's folder. Raises SpecError."""
+def load_suite(folder: Path, *, locked: bool = True) -> LoadedSuite:
+    """Read ``suite.yaml``, ``images.lock.json`` and all tasks of a suite's folder.
+
+    Tasks come with the images that they are locked to; without ``locked``, with what their authors wrote. Raises SpecError.
+    """
     problems: list[Problem] = []
     if (folder / "task.yaml").is_file():
         message = "this is the folder of a task, not of a suite; name the folder above it"
@@ -49,8 +53,9 @@ def load_suite(folder: Path) -> LoadedSuite:
         message = f"this is no suite; name one that is in it: {', '.join(display(each.parent) for each in inner[:8])}"
         raise SpecError([Problem(display(folder), message=message)])
     document, suite = _suite(folder, problems)
+    lock = read_lock(folder, problems) if locked else None
     folders = _task_folders(folder, problems)
-    tasks = [task for each in folders if (task := _task(each, document, problems)) is not None]
+    tasks = [task for each in folders if (task := _task(each, document, lock, problems)) is not None]
     if not folders:
         problems.append(Problem(display(folder), message="there is no task; a task is a sub-folder with a task.yaml"))
     if suite is not None and document is not None:
@@ -107,16 +112,17 @@ def load_task(folder: Path) -> LoadedTask:
     folder = folder.resolve() if folder.name in {"", ".."} else folder
     if not folder.is_dir():
         raise SpecError([Problem(display(folder), message="there is no such task folder")])
-    document = None
+    document, lock = None, None
     if (folder.parent / "suite.yaml").is_file():
         document, _ = _suite(folder.parent, problems)
-    task = _task(folder, document, problems)
+        lock = read_lock(folder.parent, problems)
+    task = _task(folder, document, lock, problems)
     if problems or task is None:
         raise SpecError(problems)
     return task
 
 
-def _task(folder: Path, suite: Document | None, problems: list[Problem]) -> LoadedTask | None:
+def _task(folder: Path, suite: Document | None, lock: ImageLock | None, problems: list[Problem]) -> LoadedTask | None:
     own = read_document(folder / "task.yaml", problems)
     if own is None:
         return None
@@ -133,6 +139,8 @@ def _task(folder: Path, suite: Document | None, problems: list[Problem]) -> Load
         problems += found
         return None
     try:
+        if lock is not None:
+            task = _pinned(task, around, lock)
         bundles = split_task(task, folder, shown)
     except SpecError as error:
         problems += error.problems
@@ -143,6 +151,15 @@ def _task(folder: Path, suite: Document | None, problems: list[Problem]) -> Load
         "build": bundles.build,
     }
     return LoadedTask(task, folder, digest(content), bundles, wrong)
+
+
+def _pinned(task: Task, around: TaskFolder, lock: ImageLock) -> Task:
+    """Return the task with the image that the lock names. Raises SpecError when the lock is stale."""
+    build = build_bundle(task, around.folder, around.shown)
+    pinned, stale = pin(task, None if build is None else build.digest, lock, around.document, around.folder.parent)
+    if stale:
+        raise SpecError(stale)
+    return pinned
 
 
 def _without_echoes(mistakes: list[Problem]) -> list[Problem]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, Discriminator, Field, JsonValue, StringConstraints, Tag, model_validator
@@ -15,6 +16,12 @@ RESERVED = {
     "environment.resources.gpu": "graphics processors",
 }
 """Words of the format that are kept for later: refused by name, so that no file means something else one day."""
+
+IMAGE = r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,511}$"
+"""A reference of a container image, as far as a text can be one: it never begins like an option."""
+
+PINNED_IMAGE = r"^([A-Za-z0-9][A-Za-z0-9._:/-]*@)?sha256:[0-9a-f]{64}$"
+"""An image that can mean only one thing: a name with a digest, or the id of an image on this machine."""
 
 Expect = Literal["complete", "decline", "ask", "ask_then_complete"]
 Kind = Literal["capability", "regression"]
@@ -106,10 +113,11 @@ Network = Annotated[
 class Environment(Spec):
     """Where the agent works."""
 
-    image: str | None = None
-    """Container image with digest, ``name@sha256:…``."""
+    image: Annotated[str, StringConstraints(pattern=IMAGE)] | None = None
+    """Container image: ``name@sha256:…``, or a name that ``images.lock.json`` pins. In what the loader returns it is the
+    pinned image, of a ``build`` too."""
     build: RelativePath | None = None
-    """Folder with a Dockerfile that makes the image."""
+    """Folder with a Dockerfile that makes the image; ``images.lock.json`` pins what it made."""
     requires: tuple[Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._+-]+$")], ...] = ()
     """Programs that the bubblewrap backend must find on this machine."""
     workspace: Workspace = "workspace/"
@@ -266,6 +274,11 @@ class Task(Spec):
             msg = f"check ids must be unique, twice: {', '.join(twice)}"
             raise ValueError(msg)
         return self
+
+
+def is_pinned(image: str) -> bool:
+    """Return whether a reference of an image can mean only one image."""
+    return re.fullmatch(PINNED_IMAGE, image) is not None
 
 
 def flat_checks(checks: tuple[Check, ...]) -> list[Check]:

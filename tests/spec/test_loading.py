@@ -262,7 +262,11 @@ def test_material_that_nothing_names_is_told(suite: Path, line: str, entry: str)
 
 
 def test_a_workspace_beside_another_source_is_told(suite: Path) -> None:
-    edit(suite / "one/task.yaml", "  memory: memory/\n", "  memory: memory/\n  workspace: {image_path: /testbed}\n")
+    edit(
+        suite / "one/task.yaml",
+        "  memory: memory/\n",
+        "  memory: memory/\n  image: x\n  workspace: {image_path: /testbed}\n",
+    )
     [found] = problems(lambda: load_suite(suite))
     assert found.startswith("small/one/workspace: nothing uses this, since environment.workspace names another source")
 
