@@ -10,8 +10,10 @@
     │   │   └── NotFoundError  there is no object under that key
     │   ├── SandboxError       a sandbox could not be made, watched or frozen
     │   ├── GatewayError       the gateway or relay did not answer as agreed
-    │   └── GraderError        the grader service could not be reached or failed in passing
+    │   ├── GraderError        the grader service could not be reached or failed in passing
+    │   └── LeaseLostError     another driver has taken the run; this one writes nothing more
     ├── TrialError             a result: something that the agent did
+    ├── SpendingLimitError     the run's limit does not allow the next launch; exit code 3, it can be resumed
     ├── CannotJudgeError       there is no honest answer to the question asked; exit code 4
     └── StoppedError           a person interrupted; exit code 130
 """
@@ -105,6 +107,19 @@ class GraderError(InfrastructureError):
 
     def __init__(self, message: str, *, cause: str = "grader") -> None:
         super().__init__(message, cause=cause)
+
+
+class LeaseLostError(InfrastructureError):
+    """Another driver has taken the run. Whoever gets this writes nothing more for it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, cause="lease_lost")
+
+
+class SpendingLimitError(OrchestrateError):
+    """What is left of the run's spending limit does not cover what the next launch may cost."""
+
+    exit_code = 3
 
 
 class TrialError(OrchestrateError):

@@ -406,6 +406,10 @@ Phase = Literal["queued", "starting", "running", "freezing", "grading", "done"]
 class Observer(Protocol):
     """Hears what happens to trials, for the progress display. Must not raise."""
 
+    def begins(self, planned: int, before: int) -> None:
+        """A run of that many trials is driven; ``before`` of them had ended earlier."""
+        ...
+
     def phase(self, trial: TrialId, phase: Phase) -> None:
         """A trial entered a phase."""
         ...
@@ -419,11 +423,35 @@ class Observer(Protocol):
         ...
 
 
+class Allowance(Protocol):
+    """What a run may still spend. Without a limit both methods do nothing."""
+
+    async def reserve(self, planned: PlannedTrial, launch: int) -> None:
+        """Set aside what the launch may cost at most, durably, before it starts.
+
+        Waits while what is set aside for running launches may come back. Raises SpendingLimitError when it cannot be covered, and
+        StoreError.
+        """
+        ...
+
+    async def settle(self, outcome: Outcome) -> None:
+        """Replace what was set aside for a launch by what it did cost. The outcome is committed. Raises nothing."""
+        ...
+
+
 class TrialPool(Protocol):
-    """Runs trials, some at a time."""
+    """Runs trials, some at a time.
+
+    Both iterators raise StoreError when an outcome cannot be committed, LeaseLostError when another driver has the run, SpendingLimitError
+    when nothing more can be launched under the run's limit (after everything that ran has ended); what was committed stays.
+    """
 
     def run(self, manifest: RunManifest, trials: list[PlannedTrial]) -> AsyncIterator[TrialEnd]:
         """Yield each trial as it ends. ``stop`` makes it end early, without starting more."""
+        ...
+
+    def grade(self, manifest: RunManifest, trials: list[tuple[PlannedTrial, Outcome]]) -> AsyncIterator[TrialEnd]:
+        """Ask for the verdicts of committed results that have none yet. ``stop`` makes it end early."""
         ...
 
     async def stop(self) -> None:
@@ -433,6 +461,7 @@ class TrialPool(Protocol):
 
 __all__ = [
     "AgentProgram",
+    "Allowance",
     "Audience",
     "BundleSource",
     "ClosedTrajectory",

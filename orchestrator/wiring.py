@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import RefusedError, SpecError, StoreError
-from orchestrator.interfaces import BundleSource, Gateway, Grader, ObjectStore, Observer, SandboxBackend
+from orchestrator.interfaces import Allowance, BundleSource, Gateway, Grader, ObjectStore, Observer, SandboxBackend
 from orchestrator.records.base import BlobRef
 from orchestrator.records.event import Event
 from orchestrator.settings import Settings
@@ -114,6 +114,10 @@ def crew(  # noqa: PLR0913 - the one place where all parts come together
     observer: Observer,
     labels: Mapping[str, str],
     ready: Callable[[], Awaitable[None]],
+    hold: Callable[[], Awaitable[None]],
+    epoch: int,
+    writer: str,
+    allowance: Allowance,
 ) -> Crew:
     """Return everyone that a trial needs."""
     from orchestrator.agents.render import render
@@ -127,7 +131,10 @@ def crew(  # noqa: PLR0913 - the one place where all parts come together
         grader=grader,
         render=render,
         observer=observer,
-        writer_id=writer_id(),
+        writer_id=writer,
+        hold=hold,
+        epoch=epoch,
+        allowance=allowance,
         prices=prices(settings),
         labels=labels,
         ready=ready,

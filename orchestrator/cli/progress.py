@@ -21,9 +21,9 @@ _SHOWN: tuple[Phase, ...] = ("starting", "running", "freezing", "grading")
 class Progress:
     """An observer that shows counts by state, spend and the time that is left."""
 
-    def __init__(self, total: int, before: int = 0) -> None:
-        self._total = total
-        self._before = before
+    def __init__(self) -> None:
+        self._total = 0
+        self._before = 0
         """Trials that had ended when this process began."""
         self._last = ""
         self._started = self._printed = time.monotonic()
@@ -51,6 +51,14 @@ class Progress:
         if self._live is not None:
             self._live.__exit__(kind, error, trace)
         self._print()
+
+    def begins(self, planned: int, before: int) -> None:
+        """A run of that many trials is driven from now on."""
+        self._total, self._before = planned, before
+
+    def waiting_for(self, driver: str) -> None:
+        """Say that an earlier driver is given time to show that it lives."""
+        self._say(f"waiting to see whether {driver}, which drove this run, still lives")
 
     def phase(self, trial: TrialId, phase: Phase) -> None:
         """A trial entered a phase."""

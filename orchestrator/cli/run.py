@@ -159,19 +159,18 @@ async def _drive(
     """Start the services, drive the run, print its report. Returns the exit code."""
     from orchestrator.cli.announce import ending
     from orchestrator.cli.progress import Progress
-    from orchestrator.driver.execute import what_is_left
     from orchestrator.driver.local import open_local
     from orchestrator.errors import InfrastructureError
-    from orchestrator.plan.trials import all_trials
     from orchestrator.report.program import program
 
     async with open_local(settings, place) as local:
         manifest = await make(local.services.grader_version)
         stop.hint = f"Go on with: {program()} resume {manifest.run}"
-        total, left = len(all_trials(manifest)), await what_is_left(manifest, place.store)
-        with Progress(total, total - len(left.to_run) - len(left.to_grade)) as progress:
+        with Progress() as progress:
             try:
-                execution = await local.run(manifest, progress, stop.use)
+                execution = await local.run(
+                    manifest, progress, stop.use, lambda holder: progress.waiting_for(str(holder))
+                )
             except InfrastructureError as error:
                 error.add_note(stop.hint)
                 raise

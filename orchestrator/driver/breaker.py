@@ -20,6 +20,10 @@ class Breaker:
         self.error: InfrastructureError | None = None
         """The failure that pauses the run; once there, it stays."""
 
+    def begins(self, planned: int, before: int) -> None:
+        """Pass it on."""
+        self._observer.begins(planned, before)
+
     def phase(self, trial: TrialId, phase: Phase) -> None:
         """Pass it on."""
         self._observer.phase(trial, phase)

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 from orchestrator.driver.breaker import Breaker
 from orchestrator.driver.committed import load_committed
-from orchestrator.driver.inline import InlinePool
-from orchestrator.errors import InfrastructureError
-from orchestrator.interfaces import ObjectStore, PlannedTrial
-from orchestrator.plan.trials import Remaining, remaining
+from orchestrator.errors import InfrastructureError, SpendingLimitError
+from orchestrator.interfaces import ObjectStore, PlannedTrial, TrialPool
+from orchestrator.plan.trials import Remaining, all_trials, remaining
 from orchestrator.records.ids import TrialId
 from orchestrator.records.manifest import RunManifest
 
@@ -26,6 +25,8 @@ class Execution:
     """Trials of the run whose launches all failed on our side."""
     paused: InfrastructureError | None
     """The failure that paused the run, if one did."""
+    limited: SpendingLimitError | None = None
+    """Set when the run's spending limit did not allow another launch."""
 
 
 async def what_is_left(manifest: RunManifest, store: ObjectStore) -> Remaining:
@@ -43,16 +44,21 @@ def _ids(trials: list[PlannedTrial]) -> tuple[TrialId, ...]:
     return tuple(trial.id for trial in trials)
 
 
-async def execute(manifest: RunManifest, store: ObjectStore, pool: InlinePool, breaker: Breaker) -> Execution:
+async def execute(manifest: RunManifest, store: ObjectStore, pool: TrialPool, breaker: Breaker) -> Execution:
     """Run what is not committed, grade what is not graded.
 
-    Raises StoreError when outcomes cannot be committed; what was committed stays, and another call goes on from there.
+    Raises StoreError when outcomes cannot be committed, and LeaseLostError; what was committed stays, and another call goes on from there.
     """
     left = await what_is_left(manifest, store)
-    ended = 0
+    planned = len(all_trials(manifest))
+    breaker.begins(planned, planned - len(left.to_grade) - len(left.to_run))
+    ended, limited = 0, None
     async for _ in pool.grade(manifest, left.to_grade):
         ended += 1
-    async for _ in pool.run(manifest, left.to_run):
-        ended += 1
+    try:
+        async for _ in pool.run(manifest, left.to_run):
+            ended += 1
+    except SpendingLimitError as error:
+        limited = error
     again = await what_is_left(manifest, store)
-    return Execution(ended, len(again.to_grade) + len(again.to_run), _ids(again.given_up), breaker.error)
+    return Execution(ended, len(again.to_grade) + len(again.to_run), _ids(again.given_up), breaker.error, limited)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from orchestrator.driver.breaker import Breaker
+from orchestrator.errors import SpendingLimitError
 from orchestrator.interfaces import PlannedTrial, TrialEnd
 from orchestrator.records.manifest import RunManifest
 from orchestrator.records.outcome import Outcome
@@ -24,13 +25,14 @@ class InlinePool:
         self._breaker = breaker
         self._concurrency = max(1, concurrency)
         self._stop = asyncio.Event()
+        self._limit: SpendingLimitError | None = None
 
     async def stop(self) -> None:
         """Start no more trials; what runs is stopped, frozen and committed."""
         self._stop.set()
 
     async def run(self, manifest: RunManifest, trials: list[PlannedTrial]) -> AsyncIterator[TrialEnd]:
-        """Yield each trial as it ends. Raises StoreError when an outcome cannot be committed; what was committed stays."""
+        """Yield each trial as it ends. Raises as ``TrialPool`` says; what was committed stays."""
 
         async def work(planned: PlannedTrial) -> TrialEnd:
             return await run_trial(manifest.run, planned, self._crew, self._stop)
@@ -59,9 +61,11 @@ class InlinePool:
         async def worker() -> None:
             try:
                 for item in waiting:
-                    if self._stop.is_set() or self._breaker.error is not None:
+                    if self._stop.is_set() or self._limit is not None or self._breaker.error is not None:
                         return
                     ends.put_nowait(await work(item))
+            except SpendingLimitError as error:  # nothing more is started; what runs is paid for and ends as it likes
+                self._limit = error
             finally:
                 ends.put_nowait(None)  # one for each worker: the reader knows when the last has gone
 
@@ -78,6 +82,8 @@ class InlinePool:
                 if any(task.done() and task.exception() is not None for task in workers):
                     self._stop.set()
             await asyncio.gather(*workers)
+            if self._limit is not None:
+                raise self._limit
         finally:
             for task in workers:
                 task.cancel()

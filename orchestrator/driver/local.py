@@ -12,12 +12,15 @@ from orchestrator import wiring
 from orchestrator.driver.breaker import Breaker
 from orchestrator.driver.execute import Execution, execute
 from orchestrator.driver.inline import InlinePool
+from orchestrator.driver.lease import Holder, drive_run
 from orchestrator.driver.order import refuse
 from orchestrator.driver.services import Services, local_services, scratch_folder
-from orchestrator.interfaces import ObjectStore, Observer, SandboxBackend
+from orchestrator.driver.tally import Tally
+from orchestrator.interfaces import ObjectStore, Observer, SandboxBackend, TrialPool
 from orchestrator.plan.refuse import settings_refusals
 from orchestrator.records.manifest import RunManifest
 from orchestrator.settings import MOST_AT_ONE_TIME, Settings
+from orchestrator.trial.allowance import Unlimited
 
 
 @dataclass(frozen=True)
@@ -55,12 +58,22 @@ class Local:
     concurrency: int
 
     async def run(
-        self, manifest: RunManifest, observer: Observer, on_pool: Callable[[InlinePool], None] | None = None
+        self,
+        manifest: RunManifest,
+        observer: Observer,
+        on_pool: Callable[[TrialPool], None] | None = None,
+        waiting: Callable[[Holder], None] = lambda holder: None,
     ) -> Execution:
-        """Drive a run to its end; ``on_pool`` gets the pool first, so that an interrupt can stop it."""
-        breaker = Breaker(observer)
-        at = self.services
+        """Take a run and drive it to its end; ``on_pool`` gets the pool first, so that an interrupt can stop it;
+        ``waiting`` hears of a silent driver that is given a term to show that it lives.
+
+        Raises RefusedError when another driver has the run, and LeaseLostError when one takes it away.
+        """
+        tally = Tally(observer)
+        breaker = Breaker(tally)
+        at, writer = self.services, wiring.writer_id()
         async with (
+            drive_run(self.store, manifest.run, writer, status=tally.status, waiting=waiting) as lease,
             wiring.gateway_client(at.gateway_socket, at.door_socket, at.gateway_token) as gateway,
             wiring.grader_client(at.grader_socket, at.grader_token) as grader,
         ):
@@ -73,8 +86,12 @@ class Local:
                 observer=breaker,
                 labels=manifest.labels,
                 ready=at.ready,
+                hold=lease.hold,
+                epoch=lease.epoch,
+                writer=writer,
+                allowance=Unlimited(),
             )
-            pool = InlinePool(crew, breaker, self.concurrency)
+            pool: TrialPool = InlinePool(crew, breaker, self.concurrency)
             if on_pool is not None:
                 on_pool(pool)
             return await execute(manifest, self.store, pool, breaker)

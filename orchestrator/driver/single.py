@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from orchestrator.driver.inline import InlinePool
 from orchestrator.driver.local import open_local, open_place
 from orchestrator.driver.order import Loaded, Order, load_order
 from orchestrator.driver.prepare import check_order, publish
 from orchestrator.errors import InfrastructureError
-from orchestrator.interfaces import Phase, TrialEnd
+from orchestrator.interfaces import Phase, TrialEnd, TrialPool
 from orchestrator.plan.trials import all_trials
 from orchestrator.records.ids import TrialId
 from orchestrator.records.manifest import RunManifest
@@ -21,6 +20,9 @@ class Collector:
 
     def __init__(self) -> None:
         self.ends: list[TrialEnd] = []
+
+    def begins(self, planned: int, before: int) -> None:
+        """Nothing to keep."""
 
     def phase(self, trial: TrialId, phase: Phase) -> None:
         """Nothing to keep."""
@@ -34,7 +36,7 @@ class Collector:
 
 
 async def run_order(
-    order: Order, loaded: Loaded, settings: Settings, on_pool: Callable[[InlinePool], None]
+    order: Order, loaded: Loaded, settings: Settings, on_pool: Callable[[TrialPool], None]
 ) -> tuple[RunManifest, list[TrialEnd]]:
     """Run a whole order. Raises InfrastructureError when the run was paused by repeated failures of ours."""
     collector = Collector()
@@ -49,7 +51,7 @@ async def run_order(
     return manifest, collector.ends
 
 
-async def run_single(order: Order, settings: Settings, on_pool: Callable[[InlinePool], None]) -> tuple[str, TrialId]:
+async def run_single(order: Order, settings: Settings, on_pool: Callable[[TrialPool], None]) -> tuple[str, TrialId]:
     """Run an order of one trial and return its run and its name. Raises InfrastructureError when it ended for reasons of ours."""
     manifest, ends = await run_order(order, load_order(order), settings, on_pool)
     trial = all_trials(manifest)[0].id

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from orchestrator.driver.inline import InlinePool
 from orchestrator.driver.order import Order, load_order, select
 from orchestrator.driver.proof import TaskProof, prove
 from orchestrator.driver.single import run_order
+from orchestrator.interfaces import TrialPool
 from orchestrator.settings import Settings
 from orchestrator.spec.load import load_suite
 
 
 async def validate_suite(
-    folder: Path, patterns: tuple[str, ...], settings: Settings, on_pool: Callable[[InlinePool], None]
+    folder: Path, patterns: tuple[str, ...], settings: Settings, on_pool: Callable[[TrialPool], None]
 ) -> list[TaskProof]:
     """Run oracle, nop and every wrong solution once and compare with what the authors say.
 

@@ -42,7 +42,7 @@ async def _commit(launch: Launch, store: ObjectStore) -> None:
         return
     body = launch.body
     state = FrozenState(entries=entries, changes=changes)
-    await store.create(keys.record(body.run, body.trial_id, body.launch, "state.json"), state.to_bytes())
+    await store.create(keys.record(body.run, body.trial_id, body.launch, body.epoch, "state.json"), state.to_bytes())
 
 
 async def _pieces(request: web.BaseRequest, most: int) -> AsyncIterator[bytes]:

@@ -85,7 +85,7 @@ async def _record(launch: Launch, store: ObjectStore) -> Seal:
 
 
 def _key(name: LaunchName) -> str:
-    return keys.record(name.run, name.trial_id, name.launch, "seal.json")
+    return keys.record(name.run, name.trial_id, name.launch, name.epoch, "seal.json")
 
 
 async def _pieces(path: Path) -> AsyncIterator[bytes]:

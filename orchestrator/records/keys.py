@@ -34,9 +34,18 @@ def run_of_manifest(key: str) -> str | None:
     return unquote(parts[1]) if len(parts) == 3 and parts[0] == "runs" and parts[2] == "manifest.json" else None
 
 
-def record(run: str, trial: TrialId, launch: int, name: str) -> str:
-    """Key of a record that gateway or relay write about a launch: ``seal.json``, ``state.json``."""
-    return f"records/{_part(run)}/{_part(str(trial))}/{launch}/{name}"
+def record(run: str, trial: TrialId, launch: int, epoch: int, name: str) -> str:
+    """Key of a record that gateway or relay write about a launch: ``seal.json``, ``state.json``.
+
+    A launch that died with its driver, before its outcome, is made again under the next epoch: what was noted of the first
+    one must not be taken for the second one's.
+    """
+    return f"{records(run)}{_part(str(trial))}/{launch}/{epoch}/{name}"
+
+
+def records(run: str) -> str:
+    """Prefix of all records of a run."""
+    return f"records/{_part(run)}/"
 
 
 def outcome(run: str, trial: TrialId, launch: int) -> str:
@@ -60,7 +69,57 @@ def parse_outcome(key: str) -> tuple[str, TrialId, int]:
 
 def blob(run: str, unique: str) -> str:
     """Key of a blob; ``unique`` is never used twice."""
-    return f"blobs/{_part(run)}/{unique}"
+    return f"{blobs(run)}{unique}"
+
+
+def blobs(run: str) -> str:
+    """Prefix of all blobs of a run."""
+    return f"blobs/{_part(run)}/"
+
+
+def leases(run: str) -> str:
+    """Prefix of everything that says who drives a run."""
+    return f"leases/{_part(run)}/"
+
+
+def claim(run: str, epoch: int) -> str:
+    """Key of a driver's claim, create-only; epochs count from 1 without gaps."""
+    return f"{claims(run)}{epoch:06d}.json"
+
+
+def claims(run: str) -> str:
+    """Prefix of the claims of a run."""
+    return f"{leases(run)}claims/"
+
+
+def release(run: str, epoch: int) -> str:
+    """Key of the marker by which a driver lets go."""
+    return f"{leases(run)}releases/{epoch:06d}.json"
+
+
+def beat(run: str, epoch: int, number: int) -> str:
+    """Key of a sign of life; they count from 1 without gaps."""
+    return f"{beats(run, epoch)}{number:09d}.json"
+
+
+def beats(run: str, epoch: int) -> str:
+    """Prefix of the signs of life of a claim."""
+    return f"{leases(run)}beats/{epoch:06d}/"
+
+
+def reservation(run: str, trial: TrialId, launch: int, epoch: int) -> str:
+    """Key of what was set aside for a launch, in a run with a spending limit."""
+    return f"{reservations(run)}{_part(str(trial))}/{launch}/{epoch}.json"
+
+
+def reservations(run: str) -> str:
+    """Prefix of everything that was set aside in a run."""
+    return f"{leases(run)}reserved/"
+
+
+def stop_request(run: str, epoch: int) -> str:
+    """Key of a person's request that the driver of a claim stops."""
+    return f"runs/{_part(run)}/stops/{epoch:06d}.json"
 
 
 def verdict(run: str, trial: TrialId, grader_digest: str) -> str:

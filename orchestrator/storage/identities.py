@@ -18,6 +18,7 @@ PREFIXES = (
     "bundles/graders/",
     "bundles/solutions/",
     "runs/",
+    "leases/",
     "records/",
     "outcomes/",
     "blobs/",
@@ -54,9 +55,9 @@ IDENTITIES: tuple[Identity, ...] = (
     Identity(
         name="submitter",
         put=("bundles/sandbox/", "bundles/world/", "bundles/graders/", "bundles/solutions/", "runs/", "probes/"),
-        get=("outcomes/", "grades/"),
+        get=("leases/", "outcomes/", "grades/"),
     ),
-    Identity(name="driver", put=("outcomes/",), get=("runs/", "records/", "grades/")),
+    Identity(name="driver", put=("leases/", "outcomes/"), get=("runs/", "records/", "grades/")),
     Identity(
         name="gateway",
         put=("records/", "blobs/"),
@@ -71,11 +72,11 @@ IDENTITIES: tuple[Identity, ...] = (
     Identity(name="compactor", put=("datasets/",), get=("runs/", "records/", "outcomes/", "blobs/", "grades/")),
     Identity(
         name="reader",
-        get=("bundles/sandbox/", "runs/", "records/", "outcomes/", "blobs/", "grades/", "datasets/"),
+        get=("bundles/sandbox/", "runs/", "leases/", "records/", "outcomes/", "blobs/", "grades/", "datasets/"),
     ),
     Identity(
         name="gc",
-        get=("runs/", "records/", "outcomes/", "grades/", "datasets/", "probes/"),
+        get=("runs/", "leases/", "records/", "outcomes/", "grades/", "datasets/", "probes/"),
         delete=PREFIXES,
     ),
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from orchestrator.interfaces import (
     AgentProgram,
+    Allowance,
     BundleSource,
     Gateway,
     Grader,
@@ -35,6 +36,10 @@ class Crew:
     """Unique name of this driver process, written into every marker."""
     ready: Callable[[], Awaitable[None]]
     """Waits until the services listen; raises InfrastructureError when they never will."""
+    hold: Callable[[], Awaitable[None]]
+    """Returns when it is proven that this driver still holds the run; raises LeaseLostError. Asked before each commit."""
+    allowance: Allowance
+    """What the run may still spend."""
     epoch: int = 1
     """The driver's epoch."""
     prices: Mapping[str, Price] = field(default_factory=dict)

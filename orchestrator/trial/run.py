@@ -28,7 +28,8 @@ from orchestrator.trial.marker import commit_outcome
 async def run_trial(run: str, planned: PlannedTrial, crew: Crew, stop: asyncio.Event) -> TrialEnd:
     """Launch until there is an outcome that is not ours to repeat, then have it graded.
 
-    Raises StoreError when an outcome cannot be committed, and InfrastructureError when the services are gone for good.
+    Raises StoreError when an outcome cannot be committed, LeaseLostError when another driver has the run, SpendingLimitError when the next
+    launch is not covered by the run's limit, and InfrastructureError when the services are gone for good.
     """
     first = planned.first_launch
     outcome = await _launch(run, planned, first, crew, stop)
@@ -57,8 +58,10 @@ async def grade(run: str, planned: PlannedTrial, outcome: Outcome, crew: Crew) -
 async def _launch(run: str, planned: PlannedTrial, launch: int, crew: Crew, stop: asyncio.Event) -> Outcome:
     """Run one launch and commit its outcome. What fails on our side becomes an outcome of class ``infra``.
 
-    Raises InfrastructureError when the services are gone for good: then nothing was launched, and no launch is used up.
+    Raises InfrastructureError when the services are gone for good, and SpendingLimitError: then nothing was launched, and no launch is used
+    up.
     """
+    await crew.allowance.reserve(planned, launch)
     started = time.time()
     crew.observer.phase(planned.id, "starting")
     await crew.ready()
@@ -75,7 +78,10 @@ async def _launch(run: str, planned: PlannedTrial, launch: int, crew: Crew, stop
         crew.observer.launch_failed(
             planned.id, launch, outcome.cause or outcome.termination_reason, outcome.error or ""
         )
-    return await commit_outcome(crew.store, outcome)
+    await crew.hold()
+    committed = await commit_outcome(crew.store, outcome)
+    await crew.allowance.settle(committed)
+    return committed
 
 
 async def _act(

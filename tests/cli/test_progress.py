@@ -30,7 +30,8 @@ def test_what_ended_before_counts_and_the_last_line_is_printed_once(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("orchestrator.cli.progress._LINE_EVERY_SECONDS", 0)
-    with Progress(5, 3) as progress:
+    with Progress() as progress:
+        progress.begins(5, 3)
         assert progress.line().startswith("3/5  3 before  ")
         progress.ended(end(4))
         progress.ended(end(5))

@@ -30,8 +30,8 @@ def test_a_launch_from_registration_to_state(world):
             entries = await put_state(inside.registration, "entries", b"e" * 5000)
             changes = await put_state(inside.registration, "changes", b"")
             trajectory = await here.store.get(seal.trajectory.key)
-            state = FrozenState.from_bytes(await here.store.get(keys.record("run-1", TRIAL, 1, "state.json")))
-            record = Seal.from_bytes(await here.store.get(keys.record("run-1", TRIAL, 1, "seal.json")))
+            state = FrozenState.from_bytes(await here.store.get(keys.record("run-1", TRIAL, 1, 1, "state.json")))
+            record = Seal.from_bytes(await here.store.get(keys.record("run-1", TRIAL, 1, 1, "seal.json")))
             return seal, entries, changes, trajectory, state, record
 
     seal, entries, changes, trajectory, state, record = asyncio.run(live())

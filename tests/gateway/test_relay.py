@@ -78,7 +78,7 @@ def test_the_state_record_names_both_parts(world):
     async def live():
         async with world().running() as here:
             registration = await sealed(here)
-            key = keys.record("run-1", TRIAL, 1, "state.json")
+            key = keys.record("run-1", TRIAL, 1, 1, "state.json")
             first = await put_state(registration, "changes", b"c")
             early = await here.store.exists(key)
             second = await put_state(registration, "entries", b"e")

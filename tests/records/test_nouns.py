@@ -139,7 +139,7 @@ def test_trials_and_their_keys_read_back(task: str, agent: str, sample: int) -> 
     assert keys.outcomes("run 1/x", trial).startswith(keys.outcomes("run 1/x"))
     assert keys.parse_verdict(keys.verdict("r", trial, "sha256:ab")) == trial
     assert keys.parse_verdict(keys.grading_try("r", trial, "u")) is None
-    for each in (key, keys.manifest("run 1/x"), keys.blob("r", "u"), keys.record("r", trial, 1, "seal.json")):
+    for each in (key, keys.manifest("run 1/x"), keys.blob("r", "u"), keys.record("r", trial, 1, 1, "seal.json")):
         check_key(each)
 
 

@@ -107,6 +107,7 @@ SAMPLES = {
     "run": ("r",),
     "trial": (TrialId("task", "agent", 1),),
     "launch": (1,),
+    "epoch": (1,),
     "name": ("seal.json",),
     "unique": ("u",),
     "grader_digest": ("sha256:0",),

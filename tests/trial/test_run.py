@@ -12,12 +12,14 @@ from orchestrator.errors import InfrastructureError
 from orchestrator.interfaces import PlannedTrial
 from orchestrator.records.ids import TrialId
 from orchestrator.storage.file import FileStore
+from orchestrator.trial.allowance import Unlimited
 from orchestrator.trial.crew import Crew
 from orchestrator.trial.run import run_trial
 
 
 class Silent:
     def phase(self, *_: object) -> None: ...
+    def begins(self, *_: object) -> None: ...
     def launch_failed(self, *_: object) -> None: ...
     def ended(self, *_: object) -> None: ...
 
@@ -37,6 +39,8 @@ def test_services_that_are_gone_use_up_no_launch(tmp_path: Path) -> None:
         observer=Silent(),
         writer_id="w",
         ready=gone,
+        hold=gone,
+        allowance=Unlimited(),
     )
     planned = PlannedTrial(id=TrialId("t", "a", 1), task=unused, agent=unused, seed=1)
 

@@ -1,0 +1,279 @@
+"""One driver for a run: claims, signs of life and the proof before each write that nobody else has taken the run.
+
+Everything is a create-only marker, so it holds on every store. A driver takes epoch ``n + 1`` only when the driver of epoch ``n`` let go,
+is proven dead, or gave no sign of life for a whole term on the taker's own clock. A driver that could not renew for two thirds of its term
+writes nothing until it has read that nobody took the run. Between that reading and a write another driver may still take over: then the
+write creates a launch's only outcome, or finds one, as always; neither is lost or doubled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+
+from orchestrator.driver.process import is_gone, this_process
+from orchestrator.errors import LeaseLostError, NotFoundError, RefusedError, StoreError
+from orchestrator.interfaces import ObjectStore
+from orchestrator.records import keys
+from orchestrator.records.lease import Beat, Claim, Release, StopRequest
+
+_PAUSE_SECONDS = 1.0
+"""Between attempts while the store does not answer."""
+
+
+def _clock() -> float:
+    """Return seconds of a clock that also counts while the machine sleeps, where there is one."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """How long a driver may be silent."""
+
+    term_s: float = 15.0
+    """Seconds of silence after which a run may be taken."""
+    clock: Callable[[], float] = _clock
+    """Seconds; never goes back."""
+
+    @property
+    def beat_s(self) -> float:
+        """Seconds between signs of life."""
+        return self.term_s / 3
+
+    @property
+    def trust_s(self) -> float:
+        """Seconds after the last sign of life for which nobody can have taken the run."""
+        return self.term_s * 2 / 3
+
+
+@dataclass(frozen=True)
+class Status:
+    """What a driver tells with each sign of life."""
+
+    phases: dict[str, int] = field(default_factory=dict)
+    ended: int = 0
+    failed_launches: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The driver that holds a run, or held it last."""
+
+    claim: Claim
+    beat: Beat | None
+    """Its last sign of life."""
+    release: Release | None
+    """Set when it let go."""
+    gone: bool
+    """Whether its process is proven dead; False also where that cannot be seen."""
+
+    def __str__(self) -> str:
+        return f"process {self.claim.process.pid} on {self.claim.process.host}"
+
+
+async def read_holder(store: ObjectStore, run: str) -> Holder | None:
+    """Return who holds a run, or held it last; None when nobody ever did. Raises StoreError."""
+    claims = await store.list(keys.claims(run))
+    if not claims:
+        return None
+    claim = Claim.from_bytes(await store.get(claims[-1]), claims[-1])
+    return Holder(
+        claim=claim,
+        beat=await _last_beat(store, claim),
+        release=await _release(store, claim),
+        gone=is_gone(claim.process),
+    )
+
+
+async def _last_beat(store: ObjectStore, claim: Claim) -> Beat | None:
+    found = await store.list(keys.beats(claim.run, claim.epoch))
+    return Beat.from_bytes(await store.get(found[-1]), found[-1]) if found else None
+
+
+async def _release(store: ObjectStore, claim: Claim) -> Release | None:
+    key = keys.release(claim.run, claim.epoch)
+    try:
+        return Release.from_bytes(await store.get(key), key)
+    except NotFoundError:
+        return None
+
+
+class LeaseView:
+    """Proves that an epoch of a run still holds, from any process, by one reading each time. Renews nothing."""
+
+    def __init__(self, store: ObjectStore, run: str, epoch: int, timing: Timing) -> None:
+        self._store = store
+        self.run = run
+        self.epoch = epoch
+        self._timing = timing
+        self._trusted_until = float("-inf")
+        self.lost: LeaseLostError | None = None
+        """Set once another driver has the run; stays."""
+
+    async def hold(self) -> None:
+        """Return when nobody else can have taken the run; waits while the store does not answer. Raises LeaseLostError."""
+        while True:
+            if self.lost is not None:
+                raise self.lost
+            if self._timing.clock() < self._trusted_until:
+                return
+            try:
+                if await self.verify():
+                    return
+            except StoreError:
+                await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def verify(self) -> bool:
+        """Return whether no later claim stands; one that does is kept in ``lost``. Raises StoreError."""
+        later = keys.claim(self.run, self.epoch + 1)
+        try:
+            claim = Claim.from_bytes(await self._store.get(later), later)
+        except NotFoundError:
+            return True
+        self.lost = LeaseLostError(
+            f"run {self.run} was taken over by process {claim.process.pid} on {claim.process.host} (epoch {claim.epoch}) while this driver "
+            f"(epoch {self.epoch}) gave no sign of life; this driver stops and writes nothing more"
+        )
+        return False
+
+
+class Lease(LeaseView):
+    """A claim that this process renews. Made by ``drive_run``."""
+
+    def __init__(self, store: ObjectStore, claim: Claim, timing: Timing, status: Callable[[], Status]) -> None:
+        super().__init__(store, claim.run, claim.epoch, timing)
+        self._status = status
+        self._number = 0
+        self._stop_asked = False
+        self.on_stop: Callable[[StopRequest], Awaitable[None]] | None = None
+        """Called once when a person asks for an orderly stop."""
+
+    async def renew_for_ever(self) -> None:
+        """Give signs of life until the run is taken over."""
+        while True:
+            with contextlib.suppress(StoreError):
+                if not await self.beat():
+                    return
+            await asyncio.sleep(self._timing.beat_s)
+
+    async def beat(self) -> bool:
+        """Give one sign of life, heed a request to stop, and return whether the run is still ours. Raises StoreError."""
+        status, before = self._status(), self._timing.clock()
+        beat = Beat(
+            epoch=self.epoch,
+            number=self._number + 1,
+            at=time.time(),
+            phases=status.phases,
+            ended=status.ended,
+            failed_launches=status.failed_launches,
+        )
+        await self._store.create(keys.beat(self.run, self.epoch, beat.number), beat.to_bytes())
+        self._number = beat.number
+        if not await self.verify():
+            return False
+        self._trusted_until = before + self._timing.trust_s
+        await self._heed_stop()
+        return True
+
+    async def release(self, reason: str) -> None:
+        """Let go: the next driver need not wait. A store that fails now only makes it wait."""
+        made = Release(epoch=self.epoch, at=time.time(), reason=reason)
+        with contextlib.suppress(StoreError):
+            await self._store.create(keys.release(self.run, self.epoch), made.to_bytes())
+
+    async def _heed_stop(self) -> None:
+        if self._stop_asked:
+            return
+        key = keys.stop_request(self.run, self.epoch)
+        try:
+            request = StopRequest.from_bytes(await self._store.get(key), key)
+        except NotFoundError:
+            return
+        self._stop_asked = True
+        if self.on_stop is not None:
+            await self.on_stop(request)
+
+
+async def take_run(
+    store: ObjectStore, run: str, writer_id: str, timing: Timing, waiting: Callable[[Holder], None]
+) -> Claim:
+    """Claim a run for this process.
+
+    ``waiting`` is told when an earlier driver has to be given a term to show that it lives. Raises RefusedError when it does, or when
+    another driver was faster, and StoreError.
+    """
+    holder = await read_holder(store, run)
+    if holder is not None and holder.release is None and not holder.gone:
+        waiting(holder)
+        await _wait_for_silence(store, holder, timing)
+    epoch = 1 if holder is None else holder.claim.epoch + 1
+    claim = Claim(
+        run=run, epoch=epoch, writer_id=writer_id, process=this_process(), at=time.time(), term_s=timing.term_s
+    )
+    key = keys.claim(run, epoch)
+    if await store.create(key, claim.to_bytes()):
+        return claim
+    other = await read_holder(store, run)
+    raise RefusedError(_held(run, other or holder))
+
+
+async def _wait_for_silence(store: ObjectStore, holder: Holder, timing: Timing) -> None:
+    """Return once the holder let go or was silent for a whole term.
+
+    Raises RefusedError on a sign of life, StoreError when it cannot be read.
+    """
+    run, epoch = holder.claim.run, holder.claim.epoch
+    number = 0 if holder.beat is None else holder.beat.number
+    until = timing.clock() + max(timing.term_s, holder.claim.term_s)
+    while timing.clock() < until:
+        await asyncio.sleep(min(timing.beat_s, max(0.0, until - timing.clock())))
+        if await store.exists(keys.release(run, epoch)):
+            return
+        if await store.exists(keys.beat(run, epoch, number + 1)):
+            raise RefusedError(_held(run, holder))
+
+
+def _held(run: str, holder: Holder | None) -> str:
+    who = "another process" if holder is None else str(holder)
+    return f"run {run} is driven by {who}; see it with `watch {run}`, end it with `stop {run}`, then go on with `resume {run}`"
+
+
+@contextlib.asynccontextmanager
+async def drive_run(
+    store: ObjectStore,
+    run: str,
+    writer_id: str,
+    *,
+    status: Callable[[], Status] = Status,
+    waiting: Callable[[Holder], None] = lambda holder: None,
+    timing: Timing | None = None,
+) -> AsyncIterator[Lease]:
+    """Take a run, renew the claim while the context is open, let go at its end.
+
+    When another driver takes the run, the body is cancelled and LeaseLostError comes out. Raises RefusedError when the run is held, and
+    StoreError.
+    """
+    timing = timing or Timing()
+    claim = await take_run(store, run, writer_id, timing, waiting)
+    lease = Lease(store, claim, timing, status)
+    renewing = asyncio.create_task(lease.renew_for_ever())
+    body = asyncio.current_task()
+    assert body is not None  # noqa: S101 - an async context manager runs in a task
+    renewing.add_done_callback(lambda _: body.cancel() if lease.lost is not None else None)
+    reason = "failed"
+    try:
+        yield lease
+        reason = "ended"
+    except asyncio.CancelledError:
+        if lease.lost is not None:
+            body.uncancel()
+            raise lease.lost from None
+        raise
+    finally:
+        renewing.cancel()
+        await asyncio.gather(renewing, return_exceptions=True)
+        if lease.lost is None:
+            await lease.release(reason)

@@ -1,0 +1,51 @@
+"""Name a process so that another one can say later whether it still lives."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+from orchestrator.records.lease import Process
+
+
+def this_process() -> Process:
+    """Return the name of this process."""
+    pid = os.getpid()
+    return Process(host=socket.gethostname(), pid=pid, started=_started(pid), boot=_boot(), namespace=_namespace())
+
+
+def is_gone(process: Process) -> bool:
+    """Return whether a process is proven dead. False also where nothing can be said: another machine, or no ``/proc``."""
+    if process.boot is None or process.namespace is None or process.started is None:
+        return False
+    if (process.boot, process.namespace) != (_boot(), _namespace()):
+        return False
+    return _started(process.pid) != process.started
+
+
+def _boot() -> str | None:
+    return _read(Path("/proc/sys/kernel/random/boot_id"))
+
+
+def _namespace() -> str | None:
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return None
+
+
+def _started(pid: int) -> int | None:
+    """Return when a process began, in clock ticks since the machine's start; None when there is none, or only its remains."""
+    line = _read(Path(f"/proc/{pid}/stat"))
+    if line is None:
+        return None
+    fields = line.rpartition(")")[2].split()  # the name before it may hold anything
+    return None if fields[0] in {"Z", "X"} else int(fields[19])
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None
