@@ -5,7 +5,7 @@ Each Protocol says what it may raise; nothing else may come out of it. All of th
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,6 +65,41 @@ class LocalObjects(Protocol):
 
     def path_of(self, key: str) -> Path:
         """Return where the object of that key is, or would be. Only to be read. Raises StoreError for what cannot be a key."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """One object as a listing shows it."""
+
+    key: str
+    size: int
+    """Bytes."""
+    age_s: float
+    """Seconds since it was written, by the clock that the store itself goes by."""
+
+
+class Sweeper(Protocol):
+    """The store as ``gc`` sees it, who alone deletes. Every method may raise StoreError."""
+
+    async def stored(self, prefix: str) -> list[Stored]:
+        """Return all objects whose keys begin with the prefix, sorted by key."""
+        ...
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        """Delete objects, in any order; one that is not there is no error. On return they are gone for good and for everybody.
+
+        After a StoreError some of them are gone; to try again is harmless.
+        """
+        ...
+
+
+@runtime_checkable
+class UnfinishedFiles(Protocol):
+    """What a store can do beside, when killed writers leave files in it that no key reaches."""
+
+    async def remove_unfinished(self, min_age_s: float, *, dry_run: bool = False) -> tuple[int, int]:
+        """Remove those that are at least so old, in seconds, and return their number and bytes. Raises StoreError."""
         ...
 
 
@@ -485,9 +520,12 @@ __all__ = [
     "SandboxLimits",
     "SandboxSpec",
     "StopReason",
+    "Stored",
+    "Sweeper",
     "TerminationReason",
     "Trajectory",
     "TrajectoryFactory",
     "TrialEnd",
     "TrialPool",
+    "UnfinishedFiles",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 from urllib.parse import quote, unquote
 
 from orchestrator.records.ids import TrialId
@@ -17,6 +17,20 @@ def _part(text: str) -> str:
 def bundle(audience: Audience, digest: str) -> str:
     """Key of a bundle: a tar, named by its tree digest."""
     return f"bundles/{audience}/{digest.removeprefix('sha256:')}"
+
+
+BUNDLES = "bundles/"
+"""Prefix of all bundles."""
+
+
+def parse_bundle(key: str) -> tuple[Audience, str]:
+    """Return audience and tree digest, in hex, of a bundle's key. Raises ValueError for any other key."""
+    parts = key.split("/")
+    for audience in get_args(Audience):
+        if len(parts) == 3 and parts[:2] == ["bundles", audience]:
+            return audience, parts[2]
+    msg = f"{key!r} is not the key of a bundle"
+    raise ValueError(msg)
 
 
 def manifest(run: str) -> str:
@@ -150,6 +164,33 @@ def grading_try(run: str, trial: TrialId, unique: str) -> str:
 def probe(unique: str, name: str) -> str:
     """Key of a marker that a probe of the store leaves."""
     return f"probes/{unique}/{name}"
+
+
+PROBES = "probes/"
+"""Prefix of what probes of the store leave."""
+
+Removed = Literal["runs", "bundles"]
+"""What is removed: a run, or bundles that no run needs."""
+Step = Literal["begun", "done"]
+
+
+def removal(kind: Removed, name: str, step: Step) -> str:
+    """Key of a notice about a removal, create-only and never deleted; ``name`` is a run, or the removal's own name."""
+    return f"removed/{kind}/{_part(name)}/{step}.json"
+
+
+def removals(kind: Removed) -> str:
+    """Prefix of all notices about removals of that kind."""
+    return f"removed/{kind}/"
+
+
+def parse_removal(key: str) -> tuple[str, Step]:
+    """Return the name and step of a notice about a removal. Raises ValueError for any other key."""
+    parts = key.split("/")
+    if len(parts) != 4 or parts[0] != "removed" or parts[3] not in {"begun.json", "done.json"}:
+        msg = f"{key!r} is not the key of a notice about a removal"
+        raise ValueError(msg)
+    return unquote(parts[2]), "begun" if parts[3] == "begun.json" else "done"
 
 
 DATASETS = "datasets/"

@@ -4,6 +4,8 @@ Every object is written to a temporary file, flushed to the disk, and given its 
 name is taken. So a reader never sees half an object, two writers of one name have exactly one winner, and what a dead
 writer leaves is a temporary file that no key reaches.
 
+Objects are deleted by ``gc`` alone, and folders with their last object; a writer that finds its folder gone makes it again.
+
 Not covered: network file systems whose link(2) is not atomic. File systems without hard links fail at the first write.
 """
 
@@ -14,20 +16,25 @@ import contextlib
 import errno
 import hashlib
 import os
+import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, ParamSpec, TypeVar
 
 from orchestrator.errors import NotFoundError, StoreError
+from orchestrator.interfaces import Stored
 from orchestrator.records.base import BlobRef
 from orchestrator.storage.names import check_key, check_prefix
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_Stored = list[Stored]
 
 _TEMPORARY = ".tmp"
 _CHUNK = 1 << 20
+_LINK_TRIES = 100
+"""How often a folder may be swept away between its making and the first name in it."""
 _ADVICE = {
     errno.ENOSPC: ("store_full", "the disk is full: free space there or choose another store"),
     errno.EDQUOT: ("store_full", "the disk quota is used up: free space there or choose another store"),
@@ -77,6 +84,15 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _linked(source: Path, path: Path) -> bool:
+    """Return whether the file got that name too; False: the name was taken."""
+    try:
+        os.link(source, path)
+    except FileExistsError:
+        return False
+    return True
 
 
 class FileStore:
@@ -139,6 +155,19 @@ class FileStore:
         check_prefix(prefix)
         return await _in_thread(_keys, self.root, prefix)
 
+    async def stored(self, prefix: str) -> _Stored:
+        """Return all objects whose keys begin with the prefix, with size and age, sorted by key."""
+        check_prefix(prefix)
+        return await _in_thread(self._stored, prefix)
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        """Delete objects and the folders that are empty then; what is not there is no error."""
+        await _in_thread(self._delete, [self._path(key) for key in keys])
+
+    async def remove_unfinished(self, min_age_s: float, *, dry_run: bool = False) -> tuple[int, int]:
+        """Remove temporary files of dead writers that are at least so old; return their number and bytes."""
+        return await _in_thread(self._remove_unfinished, min_age_s, dry_run)
+
     def path_of(self, key: str) -> Path:
         """Return the file of a key, whether it is there or not. Raises StoreError for what cannot be a key."""
         return self._path(key)
@@ -192,17 +221,21 @@ class FileStore:
 
     def _name(self, temporary: Path, path: Path) -> bool:
         with _translated(path, "write"):
-            self._make(path.parent)
-            try:
-                os.link(temporary, path)
-            except FileExistsError:
-                if not path.is_file():
-                    raise IsADirectoryError(errno.EISDIR, "a folder has that name") from None
-                won = False
-            else:
-                won = True
+            won = self._link(temporary, path)
+            if not won and not path.is_file():
+                raise IsADirectoryError(errno.EISDIR, "a folder has that name")
         self._settle(path)
         return won
+
+    def _link(self, temporary: Path, path: Path) -> bool:
+        """Give the file its name, unless that is taken. Its folder may be swept away as empty at any moment."""
+        for _ in range(_LINK_TRIES):
+            with contextlib.suppress(FileNotFoundError):
+                self._make(path.parent)
+                return _linked(temporary, path)
+            self._durable -= {path.parent, *path.parent.parents}
+        self._make(path.parent)
+        return _linked(temporary, path)
 
     def _settle(self, path: Path) -> None:
         """Make a name durable, also one that another writer has just linked: who reads it may act on it."""
@@ -221,6 +254,51 @@ class FileStore:
         for each in {*missing, *inside}:
             _sync_folder(each.parent)
         self._durable.add(folder)
+
+    def _stored(self, prefix: str) -> _Stored:
+        found: _Stored = []
+        now = time.time()
+        for key in _keys(self.root, prefix):
+            with _translated(self.root / key, "look at"), contextlib.suppress(FileNotFoundError):
+                seen = (self.root / key).stat()
+                found.append(Stored(key=key, size=seen.st_size, age_s=now - seen.st_mtime))
+        return found
+
+    def _delete(self, paths: Sequence[Path]) -> None:
+        folders = set()
+        for path in paths:
+            with _translated(path, "delete"), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                path.unlink()
+                folders.add(path.parent)
+        for folder in folders:
+            with _translated(folder, "flush"), contextlib.suppress(FileNotFoundError):
+                self._prune(folder)
+
+    def _prune(self, folder: Path) -> None:
+        """Remove a folder while it is empty, and those around it; the store's own top folders stay."""
+        while len(folder.relative_to(self.root).parts) > 1:
+            try:
+                folder.rmdir()
+            except OSError as error:
+                if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+                    raise
+                break
+            self._durable.discard(folder)
+            folder = folder.parent
+        _sync_folder(folder)
+
+    def _remove_unfinished(self, min_age_s: float, dry_run: bool) -> tuple[int, int]:
+        now, count, size = time.time(), 0, 0
+        folder = self.root / _TEMPORARY
+        with _translated(folder, "clear"), contextlib.suppress(FileNotFoundError):
+            for path in folder.iterdir():
+                with contextlib.suppress(FileNotFoundError):  # its writer has just ended
+                    seen = path.stat()
+                    if now - seen.st_mtime >= min_age_s:
+                        count, size = count + 1, size + seen.st_size
+                        if not dry_run:
+                            path.unlink()
+        return count, size
 
     def _open(self, key: str, path: Path) -> BinaryIO:
         try:

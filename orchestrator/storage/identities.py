@@ -1,8 +1,9 @@
 """Who may do what in the store, as data: one identity for each writer, and its policy as an IAM document.
 
-Nobody may both put and delete: what is written once can be removed by ``gc`` alone, and ``gc`` can write nothing in its
-place. ``graders`` and ``solutions`` bundles are out of reach for whoever starts agents. On one machine all of them are
-one person and one identity; on a cluster each service has its own.
+Nobody may put where it may delete: what is written once can be removed by ``gc`` alone, and ``gc`` can write nothing in
+its place. What it writes are notices of what it removes, which nobody deletes. ``graders`` and ``solutions`` bundles are
+out of reach for whoever starts agents. On one machine all of them are one person and one identity; on a cluster each
+service has its own.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ PREFIXES = (
     "grades/",
     "datasets/",
     "probes/",
+    "removed/",
 )
 """All prefixes of the store. Every key begins with exactly one of them."""
 
@@ -55,9 +57,9 @@ IDENTITIES: tuple[Identity, ...] = (
     Identity(
         name="submitter",
         put=("bundles/sandbox/", "bundles/world/", "bundles/graders/", "bundles/solutions/", "runs/", "probes/"),
-        get=("leases/", "outcomes/", "grades/"),
+        get=("leases/", "outcomes/", "grades/", "removed/"),
     ),
-    Identity(name="driver", put=("leases/", "outcomes/"), get=("runs/", "records/", "grades/")),
+    Identity(name="driver", put=("leases/", "outcomes/"), get=("runs/", "records/", "grades/", "removed/")),
     Identity(
         name="gateway",
         put=("records/", "blobs/"),
@@ -72,12 +74,23 @@ IDENTITIES: tuple[Identity, ...] = (
     Identity(name="compactor", put=("datasets/",), get=("runs/", "records/", "outcomes/", "blobs/", "grades/")),
     Identity(
         name="reader",
-        get=("bundles/sandbox/", "runs/", "leases/", "records/", "outcomes/", "blobs/", "grades/", "datasets/"),
+        get=(
+            "bundles/sandbox/",
+            "runs/",
+            "leases/",
+            "records/",
+            "outcomes/",
+            "blobs/",
+            "grades/",
+            "datasets/",
+            "removed/",
+        ),
     ),
     Identity(
         name="gc",
-        get=("runs/", "leases/", "records/", "outcomes/", "grades/", "datasets/", "probes/"),
-        delete=PREFIXES,
+        put=("removed/",),
+        get=("runs/", "leases/", "records/", "outcomes/", "grades/", "datasets/"),
+        delete=tuple(prefix for prefix in PREFIXES if prefix != "removed/"),
     ),
 )
 """The identities of a cluster."""

@@ -15,18 +15,20 @@ import contextlib
 import functools
 import hashlib
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from orchestrator.errors import NotFoundError, StoreError
+from orchestrator.interfaces import Stored
 from orchestrator.records.base import BlobRef
 from orchestrator.storage.names import check_prefix
 from orchestrator.storage.s3_connection import Connection, Timing, Tries
 from orchestrator.storage.s3_errors import PRECONDITION, RANGE, UPLOAD, Doing, checked
 from orchestrator.storage.s3_place import S3Place
 from orchestrator.storage.s3_read import Download
+from orchestrator.storage.s3_sweep import MOST_DELETED, delete_batch, objects_of
 
-_Keys = list[str]
+_Stored = list[Stored]
 _Done = list[dict[str, Any]]
 """Number and ETag of each part that is sent."""
 _MIB = 1 << 20
@@ -131,21 +133,33 @@ class S3Store:
 
     async def list(self, prefix: str) -> list[str]:
         """Return all keys that begin with the prefix, sorted."""
+        return [each.key for each in await self.stored(prefix)]
+
+    async def stored(self, prefix: str) -> _Stored:
+        """Return all objects whose keys begin with the prefix, with size and age, sorted by key."""
         check_prefix(prefix)
-        keys: _Keys = []
+        found: _Stored = []
         token = ""
         while True:
             page = await self._connection.call(
                 Doing("list", "s3:ListBucket", prefix), functools.partial(self._list_page, prefix, token)
             )
-            keys += [each["Key"].removeprefix(self.place.root) for each in page.get("Contents", ())]
+            found += objects_of(page, self.place.root)
             if not page.get("IsTruncated"):
-                return sorted(key for key in keys if not key.endswith("/"))  # folders that a console made
+                return sorted(found, key=lambda each: each.key)
             after = page.get("NextContinuationToken") or ""
             if after in {"", token}:
                 msg = f"the store ended its list of {prefix!r} in {self.place} in the middle; use another service"
                 raise StoreError(msg, cause="store_answer")
             token = after
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        """Delete objects, a thousand with each request; what is not there is no error."""
+        for start in range(0, len(keys), MOST_DELETED):
+            batch = keys[start : start + MOST_DELETED]
+            targets = [self._target(key) for key in batch]
+            doing = Doing("delete", "s3:DeleteObject", batch[0])
+            await self._connection.call(doing, functools.partial(delete_batch, targets))
 
     async def create_by_multipart(self, key: str, data: bytes) -> bool:
         """Create an object by a multipart upload with a condition, for the probe alone: markers never are.
