@@ -1,1 +1,1 @@
-"""Where an agent or a check runs. One package per kind of sandbox; they do not know each other."""
+"""Where an agent or a check runs. One package per kind of sandbox; they do not know each other and share ``kept`` and ``keeper``."""

@@ -10,8 +10,8 @@ import threading
 import pytest
 from sandbox_world import python, shell
 
-from orchestrator.sandbox.bubblewrap.freeze import Freezer
-from orchestrator.sandbox.bubblewrap.lay import Pristine
+from orchestrator.sandbox.keeper.freeze import Freezer
+from orchestrator.sandbox.keeper.lay import Pristine
 
 
 def test_a_fifo_a_socket_and_a_link_are_recorded_and_not_opened():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.sandbox.bubblewrap import cgroup
+from orchestrator.sandbox.keeper import cgroup
 
 
 @pytest.fixture

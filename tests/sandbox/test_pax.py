@@ -8,7 +8,7 @@ import tarfile
 
 import pytest
 
-from orchestrator.sandbox.bubblewrap.pax import END, header, padding
+from orchestrator.sandbox.keeper.pax import END, header, padding
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from orchestrator.sandbox.bubblewrap import seccomp
+from orchestrator.sandbox import seccomp
 
 ALLOW, KILL, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}

@@ -1,1 +1,1 @@
-"""Sandboxes by bubblewrap. ``backend`` is the asyncio side; ``keeper`` and what it imports is the small trusted program of one launch."""
+"""Sandboxes by bubblewrap. ``backend`` speaks to the driver; ``keeper``, ``stage`` and ``start`` are the trusted program of a launch."""

@@ -14,27 +14,18 @@ import fcntl
 import os
 import stat
 
-from orchestrator.sandbox.bubblewrap import linux
-from orchestrator.sandbox.bubblewrap.lay import LayError, Pristine, lay, read_pristine, readable_by_all
+from orchestrator.sandbox.keeper import linux
+from orchestrator.sandbox.keeper.lay import LayError, Pristine, lay, read_pristine, readable_by_all
+from orchestrator.sandbox.keeper.program import KeeperError
 
 TYPE_CHECKING = False  # importing ``typing`` would cost the keeper a tenth of its start
 if TYPE_CHECKING:
     from typing import Any
 
-OUTPUT_BYTES = 16 << 20
-"""Size of ``/output``."""
 _MOUNT_POINTS = ("/mnt", "/media", "/srv", "/opt", "/var/empty", "/var/tmp", "/tmp", "/run")  # noqa: S108 - covered, not written to
 _SLOT_FOLDER = "/run/orchestrate-slots"
 _FIRST_SLOT = 1_879_050_000  # above the range that container managers hand out, below the sign bit
 _SLOTS = 4096
-
-
-class StageError(Exception):
-    """The sandbox could not be prepared. ``cause`` is the short word under which equal failures are counted."""
-
-    def __init__(self, message: str, cause: str = "sandbox_setup") -> None:
-        super().__init__(message)
-        self.cause = cause
 
 
 class Stage:
@@ -58,7 +49,7 @@ class Stage:
         """Mount points of the sized file systems."""
 
     def make(self) -> None:
-        """Prepare everything. Raises StageError and OSError."""
+        """Prepare everything. Raises KeeperError and OSError."""
         if _has_spare_users():
             self.user = self._take_slot()
             self._owner = (self.user, self.user)
@@ -66,7 +57,7 @@ class Stage:
                 linux.unshare(linux.CLONE_NEWNS)
             except OSError as error:
                 msg = f"root may not make a mount namespace here: {error.strerror} ({error.errno})"
-                raise StageError(msg, "sandbox_denied") from error
+                raise KeeperError(msg, "sandbox_denied") from error
         else:
             _own_user_namespace()
         linux.mount("none", "/", "", linux.MS_REC | linux.MS_PRIVATE)
@@ -86,7 +77,7 @@ class Stage:
             try:
                 self._input(item["source"], item["target"], item["writable"])
             except LayError as error:
-                raise StageError(str(error)) from error
+                raise KeeperError(str(error)) from error
 
     def arguments(self) -> list[str]:
         """Return bwrap's arguments, the program not included."""
@@ -130,7 +121,7 @@ class Stage:
         info = os.lstat(_SLOT_FOLDER)
         if info.st_uid != 0 or not stat.S_ISDIR(info.st_mode) or info.st_mode & 0o022:
             msg = f"{_SLOT_FOLDER} must be a folder that only root can write; remove it"
-            raise StageError(msg)
+            raise KeeperError(msg)
         first = os.getpid() % _SLOTS
         for step in range(_SLOTS):
             slot = (first + step) % _SLOTS
@@ -143,7 +134,7 @@ class Stage:
             self._slot = descriptor
             return _FIRST_SLOT + slot
         msg = f"all {_SLOTS} user ids for sandboxes of this machine are in use; run fewer trials at one time"
-        raise StageError(msg, "sandbox_slots")
+        raise KeeperError(msg, "sandbox_slots")
 
     def _mount_point(self) -> str:
         spec = self._spec
@@ -165,13 +156,13 @@ class Stage:
             ):
                 return point
         msg = f"none of {', '.join(_MOUNT_POINTS)} is free to be mounted over for a moment; keep run folders out of one of them"
-        raise StageError(msg)
+        raise KeeperError(msg)
 
     def _file_systems(self) -> None:
-        disk = self._spec["limits"]["disk"]
+        disk, output = self._spec["limits"]["disk"], self._spec["limits"]["output_area"]
         flags = linux.MS_NOSUID | linux.MS_NODEV
         linux.mount("stage", self.folder, "tmpfs", flags, "size=16m,mode=0755")
-        for part, size, inodes in (("disk", disk, max(65536, disk // 4096)), ("output", OUTPUT_BYTES, 65536)):
+        for part, size, inodes in (("disk", disk, max(65536, disk // 4096)), ("output", output, 65536)):
             place = f"{self.folder}/{part}"
             os.mkdir(place)
             linux.mount(part, place, "tmpfs", flags, f"size={size},nr_inodes={inodes},mode=0755")
@@ -198,7 +189,7 @@ class Stage:
             linux.mount(source, place, "", linux.MS_BIND | linux.MS_REC)
         except OSError as error:
             msg = f"{source} cannot be shown to a sandbox: {error.strerror}"
-            raise StageError(msg) from error
+            raise KeeperError(msg) from error
         return place
 
     def _program(self) -> None:
@@ -280,13 +271,13 @@ def _own_user_namespace() -> None:
         linux.unshare(linux.CLONE_NEWUSER | linux.CLONE_NEWNS)
     except OSError as error:
         msg = f"this user may not make a user namespace: {error.strerror} ({error.errno})"
-        raise StageError(msg, "sandbox_denied") from error
+        raise KeeperError(msg, "sandbox_denied") from error
     for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
         descriptor = os.open(f"/proc/self/{name}", os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.write(descriptor, text.encode())
         except OSError as error:
             msg = f"this user may not set up a user namespace: {error.strerror} ({error.errno})"
-            raise StageError(msg, "sandbox_denied") from error
+            raise KeeperError(msg, "sandbox_denied") from error
         finally:
             os.close(descriptor)

@@ -13,23 +13,19 @@ import os
 import select
 import time
 
-from orchestrator.sandbox.bubblewrap import linux
-from orchestrator.sandbox.bubblewrap.start import readable
-
 TYPE_CHECKING = False  # importing ``typing`` would cost the keeper a tenth of its start
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
-    from orchestrator.sandbox.bubblewrap.cgroup import Group
-    from orchestrator.sandbox.bubblewrap.stage import Stage
-    from orchestrator.sandbox.bubblewrap.start import Program
+    from orchestrator.sandbox.keeper.cgroup import Group
+    from orchestrator.sandbox.keeper.program import Program
 
 SAMPLE_SECONDS = 0.05
 """Time between samples; a disk is full when it was in two of them."""
 FORK_SECONDS = 1.0
 """How long refused forks must go on to end the sandbox: a program may well be refused one and cope."""
 _FORK_GAP = 0.3  # a pause of this length ends a row of refused forks
-_REPORT_SECONDS = 0.2
 _ALL = frozenset({"memory", "pids", "cpu"})
 _COUNTED = frozenset({"memory", "pids"})
 
@@ -76,11 +72,13 @@ class Commands:
 class Watch:
     """Waits for the end of a program."""
 
-    def __init__(self, spec: dict[str, Any], program: Program, group: Group, stage: Stage, commands: Commands) -> None:
+    def __init__(
+        self, spec: dict[str, Any], program: Program, group: Group, places: Sequence[str | int], commands: Commands
+    ) -> None:
         self._limits = spec["limits"]
         self._program = program
         self._group = group
-        self._places = stage.writable
+        self._places = places
         self._commands = commands
         self._full = False
         self._refused = 0
@@ -95,16 +93,13 @@ class Watch:
         started = time.monotonic()
         cause = self._wait(started + self._limits["wall"])
         program = self._program
-        if cause == "exited" and linux.exit_status(program.command) is None and not self._kernel_tells():
-            # bwrap itself reports the exit code in a moment; killed at once it could not.
-            watch = os.pidfd_open(program.bwrap)
-            readable(watch, _REPORT_SECONDS)
-            os.close(watch)
-        bwrap = program.close()
+        if cause == "exited":
+            program.settle()
+        program.close()
         ended = time.time()
         if cause == "":
             return None
-        code, signal = self._exit(bwrap or 0)
+        code, signal = program.exit()
         return {
             "at": ended,
             "cause": self._final_cause(cause),
@@ -181,7 +176,7 @@ class Watch:
     def _sample_tree(self) -> str:
         """Look at every process where no control group does it for us."""
         processes = tree(self._program.first_pid)
-        self._threads = sum(threads for _, _, threads in processes) - 1  # bwrap's own first process is not the agent's
+        self._threads = sum(threads for _, _, threads in processes) - self._program.own_processes
         if "pids" not in self._group.controllers and self._threads > self._limits["processes"] + 1:
             return "out_of_processes"  # more than the resource limit allows: it does not hold for this user
         if "memory" in self._group.controllers:
@@ -212,20 +207,6 @@ class Watch:
         if self._is_full():
             found.append(("disk_full", "no free block or inode was left at the end"))
         return found
-
-    def _kernel_tells(self) -> bool:
-        """Return whether this kernel keeps exit codes for holders of a pidfd (6.15 and later)."""
-        major, minor = os.uname().release.split(".")[:2]
-        return (int(major), int(minor.split("-")[0])) >= (6, 15)
-
-    def _exit(self, bwrap: int) -> tuple[int | None, int | None]:
-        """Return exit code and signal of the program: one of them is None."""
-        status = linux.exit_status(self._program.command)
-        if status is None:
-            # bwrap passes an exit code on and turns a signal into 128 + its number, as shells do.
-            code = os.waitstatus_to_exitcode(bwrap)
-            return (None, code - 128) if 128 < code <= 192 else (None, 9) if code < 0 else (code, None)
-        return (None, status & 0x7F) if status & 0x7F else (status >> 8, None)
 
 
 def limits_labels(controllers: frozenset[str]) -> dict[str, str]:

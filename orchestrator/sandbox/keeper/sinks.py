@@ -6,7 +6,7 @@ import _socket
 import os
 import select
 
-from orchestrator.sandbox.bubblewrap.small import new_sha256, read_json
+from orchestrator.sandbox.keeper.small import new_sha256, read_json
 
 TYPE_CHECKING = False  # importing ``typing`` would cost the keeper a tenth of its start
 if TYPE_CHECKING:

@@ -17,17 +17,17 @@ import marshal
 import os
 import stat
 
-from orchestrator.sandbox.bubblewrap.lay import Pristine
-from orchestrator.sandbox.bubblewrap.linux import open_beneath
-from orchestrator.sandbox.bubblewrap.pax import END, header, padding
-from orchestrator.sandbox.bubblewrap.small import json_text, new_sha256
+from orchestrator.sandbox.keeper.lay import Pristine
+from orchestrator.sandbox.keeper.linux import open_beneath
+from orchestrator.sandbox.keeper.pax import END, header, padding
+from orchestrator.sandbox.keeper.small import json_text, new_sha256
 from orchestrator.spec.globs import covers_folder, matches_any
 
 TYPE_CHECKING = False  # importing ``typing`` would cost the keeper a tenth of its start
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from orchestrator.sandbox.bubblewrap.lay import Laid
+    from orchestrator.sandbox.keeper.lay import Laid
 
     Seen = tuple[str, int, int, int, str | None, bytes | None, str | None]
     """Kind, mode, size, hard links, SHA-256, link target, finding."""

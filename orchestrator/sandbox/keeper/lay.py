@@ -12,11 +12,11 @@ from __future__ import annotations
 import os
 import stat
 
-from orchestrator.sandbox.bubblewrap.small import new_sha256
+from orchestrator.sandbox.keeper.small import new_sha256
 
 TYPE_CHECKING = False  # importing ``typing`` would cost the keeper a tenth of its start
 if TYPE_CHECKING:
-    from orchestrator.sandbox.bubblewrap.small import Sha256
+    from orchestrator.sandbox.keeper.small import Sha256
 
     Laid = tuple[str, bool, int, str | None, bytes | None]
     """Kind, executable, size, SHA-256 if read, link target."""
