@@ -14,6 +14,7 @@ import re
 import resource
 import shlex
 import shutil
+import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -34,6 +35,13 @@ _CALL_SECONDS = 120.0
 _PULL_SECONDS = 3600.0
 _BUILD_SECONDS = 3600.0
 _SAID_LINES = 12
+_SAID_BYTES = 64 << 10
+_BUILD_TIME = 315619200
+"""1980-01-02: old enough to be nobody's now, and a time that zip files can hold."""
+_BUILD_RLIMIT = 16384
+"""Podman lowers the limits of a build's processes before it sets those that were asked for."""
+RECIPES = ("Dockerfile", "Containerfile")
+"""What a build looks for in its folder, in this order."""
 _HYBRID = Path("/sys/fs/cgroup/unified")
 _SYSTEMD = Path("/run/systemd/system")
 
@@ -138,13 +146,44 @@ class Engine:
             raise EngineError(msg, cause="image_missing")
         return image
 
-    async def build(self, context: Path, labels: Mapping[str, str] | None = None) -> Image:
-        """Build the Dockerfile of a folder and return the image. Raises EngineError with the end of what the build said."""
-        words = ["build", "--quiet"]
-        for name, value in (labels or {}).items():
-            words += ["--label", f"{name}={value}"]
-        text = await self.call(*words, str(context), seconds=_BUILD_SECONDS)
-        return await self.present(_id(text.split()[-1] if text.split() else ""))
+    async def build(self, context: Path, labels: Mapping[str, str] | None = None, *, tag: str | None = None) -> Image:
+        """Build the Dockerfile (or Containerfile) of a folder and return the image, named ``tag``.
+
+        Files and image get one fixed time, so that equal folders over equal base images give equal images, as far as the engine can.
+        Nothing of this machine's environment enters the build. Raises EngineError with the end of what the build said: its cause is
+        ``image_build``.
+        """
+        recipe = next((name for name in RECIPES if (context / name).is_file()), RECIPES[0])
+        with tempfile.TemporaryDirectory(prefix="orchestrate-build-") as folder:
+            words = ["build", "--iidfile", f"{folder}/id", "--file", str(context / recipe), *self._build_options()]
+            words += [] if tag is None else ["--tag", tag]
+            for name, value in (labels or {}).items():
+                words += ["--label", f"{name}={value}"]
+            await self._build([*words, str(context)])
+            text = await asyncio.to_thread(Path(folder, "id").read_text)
+        return await self.present(_id(text))
+
+    async def _build(self, words: list[str]) -> None:
+        process = await self._start(*words, together=True)
+        assert process.stdout is not None  # noqa: S101 - it was asked for
+        said = b""
+        try:
+            async with asyncio.timeout(_BUILD_SECONDS):
+                while piece := await process.stdout.read(1 << 16):
+                    said = (said + piece)[-_SAID_BYTES:]
+                code = await process.wait()
+        except TimeoutError:
+            msg = f"{self} build had not ended after {_BUILD_SECONDS:g} s; it said last: {_last_lines(said)}"
+            raise EngineError(msg, cause="engine_timeout") from None
+        finally:
+            await _end(process)
+        if code:
+            raise EngineError(self._failure(("build",), code, said), cause="image_build")
+
+    def _build_options(self) -> list[str]:
+        if self.kind == "docker":
+            return ["--build-arg", f"SOURCE_DATE_EPOCH={_BUILD_TIME}"]
+        return ["--timestamp", str(_BUILD_TIME), "--http-proxy=false", *_rlimits(_BUILD_RLIMIT)]
 
     async def load(self, archive: Path, reference: str) -> Image:
         """Make an image of one layer from a tar file and name it. Raises EngineError."""
@@ -241,23 +280,21 @@ class Engine:
     def _never_pull(self) -> list[str]:
         return ["--pull", "never"]
 
-    async def _start(self, *words: str, stdin: bool = False) -> asyncio.subprocess.Process:
+    async def _start(self, *words: str, stdin: bool = False, together: bool = False) -> asyncio.subprocess.Process:
         try:
             return await asyncio.create_subprocess_exec(
                 *self.command,
                 *words,
                 stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT if together else asyncio.subprocess.PIPE,
             )
         except OSError as error:
             msg = f"cannot start {self.command[0]}: {error.strerror}"
             raise EngineError(msg, cause="engine_missing") from error
 
     def _failure(self, words: tuple[str, ...], code: int | None, said: bytes) -> str:
-        lines = [line for line in said.decode("utf-8", "replace").splitlines() if line.strip()]
-        text = "\n".join(lines[-_SAID_LINES:]) or "it said nothing"
-        return f"{self} {words[0]} ended with {code}: {text}"
+        return f"{self} {words[0]} ended with {code}: {_last_lines(said)}"
 
 
 def find_engine(setting: str | None) -> Engine:
@@ -294,15 +331,22 @@ def _usual_options(kind: str) -> list[str]:
     return options
 
 
-def _rlimits() -> list[str]:
+def _rlimits(most: int = 65536) -> list[str]:
     """Return resource limits that the engine's runtime can set: it fails where it would have to raise one of ours."""
     words = []
-    for name, kind, most in (("nofile", resource.RLIMIT_NOFILE, 65536), ("nproc", resource.RLIMIT_NPROC, 65536)):
+    for name, kind in (("nofile", resource.RLIMIT_NOFILE), ("nproc", resource.RLIMIT_NPROC)):
         soft, hard = (
             most if value == resource.RLIM_INFINITY else min(value, most) for value in resource.getrlimit(kind)
         )
         words += ["--ulimit", f"{name}={min(soft, hard)}:{hard}"]
     return words
+
+
+def _last_lines(said: bytes) -> str:
+    """Return the end of what an engine said; its notes on what it tries again are left out where it said more."""
+    lines = [line for line in said.decode("utf-8", "replace").splitlines() if line.strip()]
+    plain = [line for line in lines if not re.match(r'time="\S+" level=\w+ msg=', line)]
+    return "\n".join((plain or lines)[-_SAID_LINES:]) or "it said nothing"
 
 
 def _id(text: str) -> str:
