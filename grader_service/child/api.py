@@ -24,6 +24,8 @@ def check_public_api(spec: dict[str, Any], world: Workspace) -> Result:
     logging.disable(logging.CRITICAL)
     world.lay()
     package = spec["package"].rstrip("/")
+    for place in {package, package.removesuffix(".py")}:
+        world.bring_at(place)
     expected = f"the public names of {package} with compatible signatures"
     try:
         old = _load(griffe, world.pristine, package, _place(world))

@@ -7,6 +7,7 @@ EvidenceError. Runs inside a sandbox only (limited child and subject).
 from __future__ import annotations
 
 import base64
+import contextlib
 import errno
 import hashlib
 import json
@@ -14,14 +15,14 @@ import os
 import shutil
 import tarfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from orchestrator.spec.globs import matches_any
 
 _TYPES = frozenset({"file", "dir", "symlink", "fifo", "socket", "char_device", "block_device"})
 _ORIGINS = frozenset({"pristine", "changed", "added", "removed"})
 _LEFT_OUT = "left_out"
+_NO_PARTS = frozenset({"", ".", ".."})
 _LINE_BYTES = 64 << 10
 _CHUNK = 1 << 20
 AREA = "workspace/"
@@ -43,8 +44,7 @@ class TooMuchError(Exception):
 _TOO_MUCH = frozenset({errno.ENAMETOOLONG, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMLINK})
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One path of the frozen workspace, relative to it; undecodable bytes are surrogate escapes."""
 
     path: str
@@ -87,27 +87,26 @@ def read_entries(path: str) -> dict[str, Entry]:
 
 def _entry(line: bytes) -> Entry | None:
     try:
-        raw: dict[str, Any] = json.loads(line)
-        text = raw.get("path")
-        data = text.encode() if text is not None else base64.b64decode(raw["path_b64"], validate=True)
-        path = data.decode("utf-8", "surrogateescape")
-        entry = Entry(path, raw["type"], raw["mode"], raw["size"], raw.get("sha256"), raw["origin"], raw.get("finding"))
+        raw: dict[str, Any] = json.loads(line.decode())
+        text: str | None = raw.get("path")
+        data = base64.b64decode(raw["path_b64"], validate=True) if text is None else text.encode()
+        path = data.decode("utf-8", "surrogateescape") if text is None else text
+        inside = path.removeprefix(AREA).rstrip("/")
+        mode, size = raw["mode"], raw["size"]
+        entry = Entry(inside, raw["type"], mode, size, raw.get("sha256"), raw["origin"], raw.get("finding"))
+        possible = entry.type in _TYPES and entry.origin in _ORIGINS
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         msg = f"the entry list has a line that is no entry ({type(error).__name__})"
         raise EvidenceError(msg) from error
-    numbers = type(raw["mode"]) is int and type(raw["size"]) is int and entry.size >= 0
-    if entry.type not in _TYPES or entry.origin not in _ORIGINS or not numbers:
+    if not possible or type(mode) is not int or type(size) is not int or size < 0:
         msg = f"the entry of {shown(path)!r} has an impossible type, origin, mode or size"
         raise EvidenceError(msg)
-    if not path.startswith(AREA):
+    if not path.startswith(AREA) or not inside:
         return None
-    inside = path.removeprefix(AREA).rstrip("/")
-    if not inside:
-        return None
-    if "\0" in inside or any(part in {"", ".", ".."} for part in inside.split("/")):
+    if "\0" in inside or not _NO_PARTS.isdisjoint(inside.split("/")):
         msg = f"the entry list names {shown(path)!r}, which is no path inside the workspace"
         raise EvidenceError(msg)
-    return Entry(inside, entry.type, entry.mode, entry.size, entry.sha256, entry.origin, entry.finding)
+    return entry
 
 
 def _check_parents(entries: dict[str, Entry]) -> None:
@@ -122,21 +121,55 @@ def _check_parents(entries: dict[str, Entry]) -> None:
 def without_by_products(entries: dict[str, Entry]) -> dict[str, Entry]:
     """Return the entries, what the agent changed below by-product folders left out: a cache can carry code that no source shows."""
     return {
-        path: replace(entry, origin=_LEFT_OUT)
+        path: entry._replace(origin=_LEFT_OUT)
         if entry.origin in {"changed", "added"} and entry.type != "dir" and matches_any(BY_PRODUCTS, path)
         else entry
         for path, entry in entries.items()
     }
 
 
-def assemble(entries: dict[str, Entry], *, changes: str, pristine: str, root: str, limit_bytes: int) -> None:
+def assemble(
+    entries: dict[str, Entry], *, changes: str, pristine: str, root: str, limit_bytes: int, whole: bool = True
+) -> None:
     """Lay the frozen workspace into the existing folder ``root``, which must be empty.
 
-    ``limit_bytes`` bounds the sum of all file sizes. Raises EvidenceError when the inputs contradict each other, TooMuchError when the
-    disk does not take what the agent left, OSError when it cannot be read or written for another reason.
+    ``limit_bytes`` bounds the sum of all file sizes. Not ``whole``: pristine files, which may be nearly everything, are only proven to be
+    there; ``bring`` lays those that are wanted. Raises EvidenceError when the inputs contradict each other, TooMuchError when the disk does
+    not take what the agent left, OSError when it cannot be read or written for another reason.
     """
+    with taken():
+        _check_total(entries, limit_bytes)
+        folders = [entry for entry in entries.values() if entry.there and entry.type == "dir"]
+        for entry in folders:
+            os.makedirs(_join(root, entry.path), exist_ok=True)  # noqa: PTH103
+        if not whole:
+            _prove_pristine(entries, pristine)
+        for entry in entries.values():
+            if entry.origin == "pristine" and (entry.type == "symlink" or (whole and entry.type == "file")):
+                _copy_pristine(entry, _join(pristine, entry.path), _join(root, entry.path))
+        _lay_changes(entries, changes, root)
+        for entry in reversed(folders):
+            os.chmod(_join(root, entry.path), (entry.mode & 0o777) | 0o700)  # noqa: PTH101 - our own wiping needs the owner's bits
+
+
+def bring(entry: Entry, *, pristine: str, root: str) -> None:
+    """Lay one pristine file that ``assemble`` left out; harmless when repeated. Raises EvidenceError, TooMuchError, OSError."""
+    target = _join(root, entry.path)
+    if entry.origin != "pristine" or entry.type != "file" or os.path.lexists(target):
+        return
+    half = f"{root}.half"  # a check that is killed meanwhile must not leave a part of a file to the next one
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(half)  # noqa: PTH108
+    with taken():
+        _copy_pristine(entry, _join(pristine, entry.path), half)
+        os.rename(half, target)  # noqa: PTH104
+
+
+@contextlib.contextmanager
+def taken() -> Iterator[None]:
+    """Tell what the disk does not take from what fails for another reason."""
     try:
-        _assemble(entries, changes, pristine, root, limit_bytes)
+        yield
     except OSError as error:
         if error.errno not in _TOO_MUCH:
             raise
@@ -144,20 +177,28 @@ def assemble(entries: dict[str, Entry], *, changes: str, pristine: str, root: st
         raise TooMuchError(msg) from error
 
 
-def _assemble(entries: dict[str, Entry], changes: str, pristine: str, root: str, limit_bytes: int) -> None:
+def _check_total(entries: dict[str, Entry], limit_bytes: int) -> None:
     total = sum(entry.size for entry in entries.values() if entry.there and entry.type == "file" and entry.sha256)
     if total > limit_bytes:
         msg = f"the frozen files have {total} bytes together, more than the {limit_bytes} that the task allows"
         raise EvidenceError(msg)
-    folders = [entry for entry in entries.values() if entry.there and entry.type == "dir"]
-    for entry in folders:
-        os.makedirs(_join(root, entry.path), exist_ok=True)  # noqa: PTH103
-    for entry in entries.values():
-        if entry.origin == "pristine" and entry.type in {"file", "symlink"}:
-            _copy_pristine(entry, _join(pristine, entry.path), _join(root, entry.path))
-    _lay_changes(entries, changes, root)
-    for entry in reversed(folders):
-        os.chmod(_join(root, entry.path), (entry.mode & 0o777) | 0o700)  # noqa: PTH101 - our own wiping needs the owner's bits
+
+
+def _prove_pristine(entries: dict[str, Entry], pristine: str) -> None:
+    """Raise EvidenceError when a file is called pristine that the bundle does not have."""
+    wanted = {entry.path for entry in entries.values() if entry.origin == "pristine" and entry.type == "file"}
+    pending = [""] if wanted else []
+    while pending:
+        below = pending.pop()
+        with os.scandir(f"{pristine}/{below}") as found:
+            for item in found:
+                if item.is_dir(follow_symlinks=False):
+                    pending.append(f"{below}{item.name}/")
+                elif item.is_file(follow_symlinks=False):
+                    wanted.discard(f"{below}{item.name}")
+    if wanted:
+        msg = f"{shown(min(wanted))!r} is called pristine but the pristine bundle does not have it"
+        raise EvidenceError(msg)
 
 
 def _copy_pristine(entry: Entry, source: str, target: str) -> None:

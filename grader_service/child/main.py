@@ -35,7 +35,7 @@ def main() -> None:
         _ = world.entries
         if job["lay"] or any(spec["type"] in _LAYING for spec in job["checks"]):
             with contextlib.suppress(Unusable):  # each check that needs the files says so itself
-                world.lay()
+                world.lay(whole=job["lay"])
         answer: dict[str, Any] = {"results": [_isolated(spec, world, job) for spec in job["checks"]]}
     except EvidenceError as error:
         answer = {"evidence": str(error)}

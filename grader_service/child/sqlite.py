@@ -14,6 +14,7 @@ from grader_service.child.workspace import Broken, Unusable, Workspace
 _ROWS = 10_000
 _STEPS = 50_000_000
 _EVERY = 10_000
+_JOURNALS = ("-wal", "-journal", "-shm")
 _AUTHOR = ("syntax error", "incomplete input", "unrecognized token", "one statement at a time")
 _ALLOWED = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE})
 _FORBIDDEN_FUNCTIONS = frozenset(
@@ -39,7 +40,8 @@ def check_sql(spec: dict[str, Any], world: Workspace) -> Result:
 
 
 def _query(world: Workspace, path: str, query: str) -> list[tuple[Any, ...]]:
-    where, _ = world.find(path)
+    where, entry = world.find(path)
+    world.bring(entry.path + end for end in _JOURNALS)
     try:
         connection = sqlite3.connect(_uri(where), uri=True, isolation_level=None)
         try:
@@ -67,7 +69,7 @@ def _prove_readable(query: str) -> None:
 
 def _uri(where: str) -> str:
     """Read-only and immutable; but a journal left by a killed writer belongs to the database, and our own copy may replay it."""
-    left = any(os.path.isfile(where + end) and os.path.getsize(where + end) for end in ("-wal", "-journal"))  # noqa: PTH113, PTH202
+    left = any(os.path.isfile(where + end) and os.path.getsize(where + end) for end in _JOURNALS[:2])  # noqa: PTH113, PTH202
     return f"file:{quote(where)}?mode=rw" if left else f"file:{quote(where)}?mode=ro&immutable=1"
 
 

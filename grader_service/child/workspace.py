@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from grader_service.child.assemble import Entry, TooMuchError, assemble, read_entries, shown
+from grader_service.child.assemble import Entry, TooMuchError, assemble, bring, read_entries, shown
 
 TEXT_BYTES = 64 << 20
 
@@ -48,8 +49,11 @@ class Workspace:
             e for e in self.entries.values() if e.origin != "pristine" and (e.type != "dir" or e.origin == "changed")
         ]
 
-    def lay(self) -> None:
-        """Put the files together, once. Raises EvidenceError, Unusable."""
+    def lay(self, *, whole: bool = False) -> None:
+        """Put the files together, once; pristine ones only if ``whole``, else each when a check asks for it.
+
+        Raises EvidenceError, Unusable.
+        """
         if not self._laid:
             os.makedirs(self.root, exist_ok=True)  # noqa: PTH103
             self._laid = True
@@ -60,14 +64,29 @@ class Workspace:
                     pristine=self.pristine,
                     root=self.root,
                     limit_bytes=self.limit_bytes,
+                    whole=whole,
                 )
             except TooMuchError as error:
                 self._refused = str(error)
         if self._refused:
             raise Unusable(self._refused)
 
+    def bring(self, paths: Iterable[str]) -> None:
+        """Lay the pristine files among these paths. Raises EvidenceError, Unusable."""
+        try:
+            for path in paths:
+                if (entry := self.entries.get(path)) is not None:
+                    bring(entry, pristine=self.pristine, root=self.root)
+        except TooMuchError as error:
+            raise Unusable(str(error)) from error
+
+    def bring_at(self, path: str) -> None:
+        """Lay the file or all of the folder that a path leads to, links followed. Raises EvidenceError, Unusable."""
+        inside = os.path.relpath(os.path.realpath(f"{self.root}/{path}"), self.root)
+        self.bring(known for known in self.entries if known == inside or known.startswith(f"{inside}/"))
+
     def find(self, path: str) -> tuple[str, Entry]:
-        """Return the file on disk and its entry. Links are followed inside the workspace only. Raises Unusable."""
+        """Return the file on disk and its entry. Links are followed inside the workspace only. Raises EvidenceError, Unusable."""
         where = os.path.realpath(f"{self.root}/{path}")
         inside = os.path.relpath(where, self.root)
         entry = self.entries.get(inside)
@@ -81,6 +100,7 @@ class Workspace:
         if entry is None or not entry.there:
             msg = f"{shown(path)} does not exist"
             raise Unusable(msg)
+        self.bring((inside,))
         if entry.type != "file" or not stat.S_ISREG(os.lstat(where).st_mode):
             msg = f"{shown(path)} is a {entry.type}, not a regular file"
             raise Unusable(msg)

@@ -165,3 +165,17 @@ def test_the_same_trial_of_another_run_is_not_there(world: GraderWorld) -> None:
     with pytest.raises(NothingToGradeError, match=f"no run {RUN!r}"):
         world.grade()
     assert TRIAL.sample == 1
+
+
+@pytest.mark.parametrize(
+    "check", [CHECKS[0], {"id": "d", "type": "diff", "allow": ["**"]}, {"id": "x", "type": "files", "path": "x"}]
+)
+def test_a_file_that_is_called_pristine_and_was_never_given_is_found_whatever_is_checked(
+    world: GraderWorld, check: dict[str, Any]
+) -> None:
+    world.task(BEFORE, [check, CHECKS[0] | {"id": "other"}])
+    entries, changes = entries_and_tar(BEFORE, AFTER)
+    world.committed((entries + edited(lambda e: e.update(path="workspace/made/up", origin="pristine")), changes))
+    verdict = world.grade()
+    assert verdict.error.type == "evidence"
+    assert "made/up" in verdict.error.message

@@ -178,6 +178,21 @@ def test_queries_over_databases_of_all_kinds(world: GraderWorld, tmp_path: Path)
     assert any("unexpected row: (2, 'b')" in line for line in found["f1"].evidence)
 
 
+def test_files_that_were_never_touched_are_read_as_well(world: GraderWorld, tmp_path: Path) -> None:
+    """They are not laid before a check asks for them, also when it asks through a link, or for a database with its journal."""
+    before = {f"data/{name}": data for name, data in database(tmp_path, "create table p (id)", wal=True).items()}
+    before["data/a.txt"] = "hello\n"
+    checks = [
+        files("through_a_link", "link/a.txt", equals="hello\n"),
+        files("itself", "data/a.txt", equals="hello\n"),
+        sql("with_its_journal", "data/d.db", "select count(*) from p", [[0]]),
+        sql("through_a_link_too", "link/d.db", "select count(*) from p", [[0]]),
+    ]
+    world.task(before, checks)
+    world.left(before, links={"link": "data"})
+    assert {name for name, result in results(world).items() if not result.passed} == set()
+
+
 def test_a_query_that_the_author_got_wrong_is_not_the_agents_fault(world: GraderWorld, tmp_path: Path) -> None:
     world.task({}, [sql("broken", "d.db", "selec 1")])
     world.left(database(tmp_path, "create table p (id)"))
