@@ -6,7 +6,7 @@ can be shown without showing the parent.
 """
 
 # pathlib would double the start-up time of the keeper, and names in a sandbox are bytes.
-# ruff: noqa: PTH123, PTH101, PTH102, PTH103, PTH112, PTH116, PTH119, PTH120
+# ruff: noqa: PTH123, PTH102, PTH103, PTH112, PTH116, PTH119, PTH120
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import os
 import stat
 
 from orchestrator.sandbox.keeper import linux
-from orchestrator.sandbox.keeper.lay import LayError, Pristine, lay, read_pristine, readable_by_all
+from orchestrator.sandbox.keeper.areas import Areas, sized
+from orchestrator.sandbox.keeper.lay import LayError, lay, readable_by_all
 from orchestrator.sandbox.keeper.program import KeeperError
 
 TYPE_CHECKING = False  # importing ``typing`` would cost the keeper a tenth of its start
@@ -33,18 +34,18 @@ class Stage:
 
     def __init__(self, spec: dict[str, Any]) -> None:
         self._spec = spec
-        self._noted: Pristine | None = None
         self._early: list[str] = []
         self._late: list[str] = []
         self._count = 0
         self._slot = -1
-        self._owner: tuple[int, int] | None = None
         self.user: int | None = None
         """The uid and gid to take before bwrap starts; None: our own, in a user namespace."""
         self.folder = ""
         """The mount point."""
         self.bwrap = ""
         """bwrap, where the sandbox's user can execute it."""
+        self.areas: Areas
+        """What the agent can write."""
         self.writable: list[str] = []
         """Mount points of the sized file systems."""
 
@@ -52,7 +53,6 @@ class Stage:
         """Prepare everything. Raises KeeperError and OSError."""
         if _has_spare_users():
             self.user = self._take_slot()
-            self._owner = (self.user, self.user)
             try:
                 linux.unshare(linux.CLONE_NEWNS)
             except OSError as error:
@@ -74,10 +74,10 @@ class Stage:
             self._early += ["--remount-ro", folder]
         self._etc()
         for item in self._spec["inputs"]:
-            try:
-                self._input(item["source"], item["target"], item["writable"])
-            except LayError as error:
-                raise KeeperError(str(error)) from error
+            if not item["writable"]:
+                self._show(item["source"], item["target"])
+            elif place := self.areas.lay(item["source"], item["target"]):
+                self._late += ["--bind", f"{self.folder}/{place}", item["target"]]
 
     def arguments(self) -> list[str]:
         """Return bwrap's arguments, the program not included."""
@@ -87,33 +87,11 @@ class Stage:
             result += ["--symlink", target, name]
         # Without the last bind a root-started sandbox could open hundreds of kernel settings for writing.
         result += ["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"]
-        result += ["--dev", "/dev", "--bind", f"{self.folder}/disk/shm", "/dev/shm", "--remount-ro", "/dev"]  # noqa: S108 - the sandbox's own
-        for part, target in self._areas():
+        result += ["--dev", "/dev"]
+        for part, target in self.areas.places():
             result += ["--bind", f"{self.folder}/{part}", target]
+        result += ["--remount-ro", "/dev"]
         return [*result, *self._late, "--remount-ro", "/", "--chdir", spec["workdir"]]
-
-    def open_areas(self) -> dict[str, int]:
-        """Return open folders of what is frozen: ``workspace`` and ``output``. Raises OSError."""
-        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-        return {
-            "workspace": os.open(f"{self.folder}/disk/workspace", flags),
-            "output": os.open(f"{self.folder}/output", flags),
-        }
-
-    def pristine(self) -> Pristine:
-        """Return what the workspace is compared with. Raises OSError."""
-        if self._noted is not None:
-            return self._noted
-        folder = self._spec["pristine"]
-        return Pristine() if folder is None else read_pristine(os.fsencode(folder))
-
-    def _areas(self) -> list[tuple[str, str]]:
-        return [
-            ("disk/tmp", "/tmp"),  # noqa: S108 - the sandbox's own
-            ("disk/home", self._spec["home"]),
-            ("disk/workspace", self._spec["workdir"]),
-            ("output", "/output"),
-        ]
 
     def _take_slot(self) -> int:
         """Lock a uid that no other live sandbox of this machine has. The lock goes with the keeper."""
@@ -159,23 +137,17 @@ class Stage:
         raise KeeperError(msg)
 
     def _file_systems(self) -> None:
-        disk, output = self._spec["limits"]["disk"], self._spec["limits"]["output_area"]
         flags = linux.MS_NOSUID | linux.MS_NODEV
         linux.mount("stage", self.folder, "tmpfs", flags, "size=16m,mode=0755")
-        for part, size, inodes in (("disk", disk, max(65536, disk // 4096)), ("output", output, 65536)):
+        for part, options in sized(self._spec["limits"]):
             place = f"{self.folder}/{part}"
             os.mkdir(place)
-            linux.mount(part, place, "tmpfs", flags, f"size={size},nr_inodes={inodes},mode=0755")
+            words = ",".join(f"{name}={value}" for name, value in options.items())
+            linux.mount(part, place, "tmpfs", flags, words)
             self.writable.append(place)
-        self._own(f"{self.folder}/output", 0o755)
-        for part, mode in (("workspace", 0o755), ("home", 0o755), ("tmp", 0o1777), ("shm", 0o1777)):
-            os.mkdir(f"{self.folder}/disk/{part}")
-            self._own(f"{self.folder}/disk/{part}", mode)
-
-    def _own(self, path: str, mode: int) -> None:
-        os.chmod(path, mode)
-        if self._owner is not None:
-            os.chown(path, *self._owner)
+        owner = None if self.user is None else (self.user, self.user)
+        self.areas = Areas(self._spec, f"{self.folder}/disk", f"{self.folder}/output", owner)
+        self.areas.make()
 
     def _bind(self, source: str) -> str:
         """Bind a file or folder of the machine onto the stage and return its place there."""
@@ -216,16 +188,9 @@ class Stage:
             os.close(descriptor)
             self._early += ["--ro-bind", place, f"/etc/{name}"]
 
-    def _input(self, source: str, target: str, writable: bool) -> None:
-        if not writable:
-            shown = source if self.user is None or readable_by_all(os.fsencode(source)) else self._copy(source)
-            self._late += ["--ro-bind", self._bind(shown), target]
-            return
-        place = self._place(target)
-        note = self._spec["sink"] is not None and target == self._spec["workdir"] and source == self._spec["pristine"]
-        noted = Pristine() if note and self._noted is None else None
-        lay(os.fsencode(source), os.fsencode(place), self._owner, noted)
-        self._noted = self._noted or noted
+    def _show(self, source: str, target: str) -> None:
+        shown = source if self.user is None or readable_by_all(os.fsencode(source)) else self._copy(source)
+        self._late += ["--ro-bind", self._bind(shown), target]
 
     def _copy(self, source: str) -> str:
         """Copy what the sandbox's user could not read to a file system beside the agent's, and return its place."""
@@ -235,24 +200,10 @@ class Stage:
             linux.mount("inputs", top, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=0755")
         place = f"{top}/{self._count}"
         self._count += 1
-        lay(os.fsencode(source), os.fsencode(place), None, None)
-        return place
-
-    def _place(self, target: str) -> str:
-        """Return where a writable target lies on the sized file systems; its parents are made."""
-        for part, area in self._areas():
-            if f"{target}/".startswith(f"{area}/"):
-                place = f"{self.folder}/{part}"
-                names = target[len(area) :].strip("/").split("/")
-                for name in names[:-1]:
-                    place += f"/{name}"
-                    if not os.path.isdir(place):
-                        os.mkdir(place)
-                        self._own(place, 0o755)
-                return f"{place}/{names[-1]}".rstrip("/")
-        place = f"{self.folder}/disk/extra{self._count}"
-        self._count += 1
-        self._late += ["--bind", place, target]
+        try:
+            lay(os.fsencode(source), os.fsencode(place), None, None)
+        except LayError as error:
+            raise KeeperError(str(error)) from error
         return place
 
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any, Protocol
 
+    from orchestrator.sandbox.keeper.areas import Areas
     from orchestrator.sandbox.keeper.cgroup import Group
-    from orchestrator.sandbox.keeper.lay import Pristine
     from orchestrator.sandbox.keeper.program import Program
 
     class Stage(Protocol):
@@ -32,12 +32,9 @@ if TYPE_CHECKING:
             """Folders of the sized file systems, by path or open."""
             ...
 
-        def open_areas(self) -> dict[str, int]:
-            """Return open folders of what is frozen: ``workspace`` and ``output``. Raises OSError."""
-            ...
-
-        def pristine(self) -> Pristine:
-            """Return what the workspace is compared with. Raises OSError."""
+        @property
+        def areas(self) -> Areas:
+            """What is frozen."""
             ...
 
     class Launch(Protocol):
@@ -93,24 +90,24 @@ def keep(spec: dict[str, Any], launch: Launch, commands: Commands) -> None:
             return
         say("ended", **ending)
         if commands.wait_for("freeze"):
-            freeze(spec, launch.stage, program.output.tail())
+            freeze(spec, launch.stage.areas, program.output.tail())
             commands.wait_for("")
     finally:
         for place in launch.leave():
             say("finding", type="sandbox_left", detail=place)
 
 
-def freeze(spec: dict[str, Any], stage: Stage, output: bytes) -> None:
+def freeze(spec: dict[str, Any], areas: Areas, output: bytes) -> None:
     """Send the state to the sink and say ``frozen`` or ``error``."""
     from orchestrator.sandbox.keeper.freeze import Freezer, read_final
     from orchestrator.sandbox.keeper.sinks import SinkError, to_folder, to_relay
 
     sink = spec["sink"]
     blobs: dict[str, Any] = {}
-    areas = stage.open_areas()
+    opened = areas.open_areas()
     findings: list[tuple[str, str]] = []
     if sink is not None:
-        freezer = Freezer(areas, stage.pristine(), spec["exclude"], spec["limits"]["disk"])
+        freezer = Freezer(opened, areas.pristine(), spec["exclude"], spec["limits"]["disk"])
         try:
             if sink["type"] == "folder":
                 blobs["entries"] = to_folder(sink["folder"], "entries.jsonl", freezer.entries)
@@ -126,7 +123,7 @@ def freeze(spec: dict[str, Any], stage: Stage, output: bytes) -> None:
         findings = freezer.findings
         if freezer.findings_cut:
             findings.append(("findings_cut", f"{freezer.findings_cut} more were seen"))
-    final = read_final(areas["output"])
+    final = read_final(opened["output"])
     say(
         "frozen",
         **blobs,
