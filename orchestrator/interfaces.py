@@ -283,6 +283,51 @@ class SandboxBackend(Protocol):
         ...
 
 
+# --- images ---------------------------------------------------------------------------------------------------------------------------
+
+
+class LocalImage(Protocol):
+    """A container image that is on this machine."""
+
+    @property
+    def id(self) -> str:
+        """``sha256:…``, the same on every machine that has the image."""
+        ...
+
+    @property
+    def digests(self) -> tuple[str, ...]:
+        """``name@sha256:…`` by which a registry gives the same image; none when it was made here."""
+        ...
+
+
+class ImageEngine(Protocol):
+    """The container engine of this machine, as far as images go. Methods may raise SandboxError, with what the engine said last."""
+
+    async def image(self, reference: str) -> LocalImage | None:
+        """Return an image that is here by name, digest or id; None when it is not. Nothing is fetched."""
+        ...
+
+    async def pull(self, reference: str) -> LocalImage:
+        """Fetch an image from its registry."""
+        ...
+
+    async def build(self, context: Path, *, tag: str | None = None, again: bool = False) -> LocalImage:
+        """Build the recipe of a folder and name the image; ``again``: also steps that were built before."""
+        ...
+
+    async def create(self, image: str) -> str:
+        """Make a container that is never started, to read its files, and return its id."""
+        ...
+
+    def archive(self, container: str, path: str) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Give a tar of one path of a container, piece by piece."""
+        ...
+
+    async def remove(self, container: str) -> None:
+        """Remove a container."""
+        ...
+
+
 # --- gateway -----------------------------------------------------------------------------------------------------------------------------
 
 
@@ -506,8 +551,10 @@ __all__ = [
     "Frozen",
     "Gateway",
     "Grader",
+    "ImageEngine",
     "Input",
     "LaunchRequest",
+    "LocalImage",
     "LocalObjects",
     "ObjectStore",
     "Observer",

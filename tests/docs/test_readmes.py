@@ -14,6 +14,7 @@ DOCUMENTS = sorted(
     if not any(part.startswith(".") or part == "workspace" for part in path.relative_to(ROOT).parts)
 )
 COMMANDS = {"submit", "resume", "report", "show", "logs", "pull", "validate", "try", "schema", "version", "serve"} | {
+    "images",
     "query",
     "rebuild",
     "export",

@@ -146,8 +146,10 @@ class Engine:
             raise EngineError(msg, cause="image_missing")
         return image
 
-    async def build(self, context: Path, labels: Mapping[str, str] | None = None, *, tag: str | None = None) -> Image:
-        """Build the Dockerfile (or Containerfile) of a folder and return the image, named ``tag``.
+    async def build(
+        self, context: Path, labels: Mapping[str, str] | None = None, *, tag: str | None = None, again: bool = False
+    ) -> Image:
+        """Build the Dockerfile (or Containerfile) of a folder and return the image, named ``tag``; ``again``: without the engine's cache.
 
         Files and image get one fixed time, so that equal folders over equal base images give equal images, as far as the engine can.
         Nothing of this machine's environment enters the build. Raises EngineError with the end of what the build said: its cause is
@@ -157,6 +159,7 @@ class Engine:
         with tempfile.TemporaryDirectory(prefix="orchestrate-build-") as folder:
             words = ["build", "--iidfile", f"{folder}/id", "--file", str(context / recipe), *self._build_options()]
             words += [] if tag is None else ["--tag", tag]
+            words += ["--no-cache"] if again else []
             for name, value in (labels or {}).items():
                 words += ["--label", f"{name}={value}"]
             await self._build([*words, str(context)])

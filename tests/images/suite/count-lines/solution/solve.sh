@@ -1,0 +1,3 @@
+#!/bin/sh
+set -e
+sed -n "$=" poem.txt > count.txt
