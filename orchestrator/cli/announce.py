@@ -82,16 +82,16 @@ def print_plan(suite: str, sizes: Sizes, agents: Sequence[str], *, as_json: bool
         print("  ".join([first.ljust(widths[0]), *cells]))
 
 
-def ending(manifest: RunManifest, execution: Execution, *, interrupted: bool) -> int:
-    """Say what is left and return the exit code."""
+def ending(manifest: RunManifest, execution: Execution, *, stopped_by: str | None = None) -> int:
+    """Say what is left and return the exit code; ``stopped_by`` says who stopped it, if anybody did."""
     from orchestrator.report.program import program
     from orchestrator.report.text import named, plural
 
     again = f"{program()} resume {manifest.run}"
     left = plural(execution.left, "trial")
     are = "is" if execution.left == 1 else "are"
-    if interrupted and execution.left:
-        print(f"stopped with {left} left; go on with: {again}", file=sys.stderr)
+    if stopped_by is not None and execution.left:
+        print(f"stopped by {stopped_by} with {left} left; go on with: {again}", file=sys.stderr)
         return 130
     if execution.paused is not None:
         print(f"{execution.paused}\n{left} {are} left; when the cause is gone, go on with: {again}", file=sys.stderr)

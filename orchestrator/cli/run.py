@@ -142,7 +142,7 @@ async def _resume(text: str, settings: Settings, stop: Stop, *, as_json: bool) -
     announce_resume(stored, left)
     if (done := nothing_left(left)) is not None:
         await _print_report(store, stored.run, as_json=as_json)
-        return ending(stored, done, interrupted=False)
+        return ending(stored, done)
     with open_place(settings, stored.backend) as place:
         check_resume(stored, settings)
         await place.backend.preflight()
@@ -160,7 +160,7 @@ async def _drive(
     from orchestrator.cli.announce import ending
     from orchestrator.cli.progress import Progress
     from orchestrator.driver.local import open_local
-    from orchestrator.errors import InfrastructureError
+    from orchestrator.errors import InfrastructureError, LeaseLostError, RefusedError
     from orchestrator.report.program import program
 
     async with open_local(settings, place) as local:
@@ -168,15 +168,18 @@ async def _drive(
         stop.hint = f"Go on with: {program()} resume {manifest.run}"
         with Progress() as progress:
             try:
-                execution = await local.run(
-                    manifest, progress, stop.use, lambda holder: progress.waiting_for(str(holder))
+                execution = await local.run(manifest, progress, stop, lambda holder: progress.waiting_for(str(holder)))
+            except (RefusedError, LeaseLostError) as error:  # it is another driver's
+                error.add_note(
+                    f"See it with: {program()} report {manifest.run}\nStop it with: {program()} stop {manifest.run}"
                 )
+                raise
             except InfrastructureError as error:
                 error.add_note(stop.hint)
                 raise
     await _commit_rows(place.store, settings, manifest.run)
     await _print_report(place.store, manifest.run, as_json=as_json)
-    return ending(manifest, execution, interrupted=stop.asked)
+    return ending(manifest, execution, stopped_by=stop.asked_by)
 
 
 async def _commit_rows(store: ObjectStore, settings: Settings, run: str) -> None:

@@ -8,10 +8,12 @@ import sys
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from orchestrator.driver.process import this_person
 from orchestrator.errors import StoppedError
 
 if TYPE_CHECKING:
     from orchestrator.interfaces import TrialPool
+    from orchestrator.records.lease import StopRequest
 
 _Result = TypeVar("_Result")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -19,16 +21,17 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stop:
-    """What an operator's stop does at the moment: before there is a pool, there is nothing to end in order."""
+    """What an operator's stop does at the moment: before there is a pool, there is nothing to end in order. Implements Stopper."""
 
     def __init__(self, hint: str) -> None:
-        self.asked = False
+        self.asked_by: str | None = None
+        """Who asked for it first; None as long as nobody did."""
         self.hint = hint
         """What to do next, for a person who leaves now."""
         self._pool: TrialPool | None = None
 
     @property
-    def in_order(self) -> bool:
+    def can_end_in_order(self) -> bool:
         """Whether trials run that can be stopped, frozen and committed."""
         return self._pool is not None
 
@@ -36,8 +39,17 @@ class Stop:
         """From now on this pool is stopped."""
         self._pool = pool
 
-    async def __call__(self) -> None:
-        """Stop it."""
+    async def requested(self, request: StopRequest) -> None:
+        """Stop it, as somebody asks from elsewhere. An interrupt that came first counts."""
+        if self.asked_by is None:
+            self.asked_by = request.by
+            from orchestrator.report.text import clean
+
+            await self.in_order(f"stopping, asked by {clean(request.by, 80)}", "Ctrl-C to leave at once")
+
+    async def in_order(self, why: str, then: str) -> None:
+        """Start no more trials; those that run are stopped, frozen and committed."""
+        print(f"\n{why}: running trials are stopped, frozen and kept; {then}", file=sys.stderr, flush=True)
         if self._pool is not None:
             await self._pool.stop()
 
@@ -52,23 +64,18 @@ async def stoppable(work: Coroutine[Any, Any, _Result], stop: Stop) -> _Result:
     stops: list[asyncio.Future[None]] = []
 
     def interrupted() -> None:
-        if stop.in_order and not stop.asked:
-            print(
-                "\nstopping: running trials are stopped, frozen and kept; again to leave at once",
-                file=sys.stderr,
-                flush=True,
-            )
-            stops.append(asyncio.ensure_future(stop()))
+        if stop.can_end_in_order and stop.asked_by is None:
+            stops.append(asyncio.ensure_future(stop.in_order("stopping", "again to leave at once")))
         else:
             task.cancel()
-        stop.asked = True
+        stop.asked_by = stop.asked_by or this_person()
 
     for number in _SIGNALS:
         loop.add_signal_handler(number, interrupted)
     try:
         return await task
     except asyncio.CancelledError:
-        if stop.asked:
+        if stop.asked_by is not None:
             raise StoppedError(f"stopped at once. {stop.hint}") from None
         raise
     finally:

@@ -90,8 +90,8 @@ async def _validate(folder: Path, patterns: tuple[str, ...], settings: Settings,
     with scratch_folder(settings) as scratch:
         own = settings.model_copy(update={"store": f"file://{scratch}/store"})
         stop = Stop("Nothing is kept of a validation.")
-        proofs = await stoppable(validate_suite(folder, patterns, own, stop.use), stop)
-    if stop.asked:
+        proofs = await stoppable(validate_suite(folder, patterns, own, stop), stop)
+    if stop.asked_by is not None:
         print("stopped", file=sys.stderr)
         return 130
     good = sum(proof.ok for proof in proofs)
@@ -145,6 +145,6 @@ async def _try(folder: Path, agent: str | None, model: str | None, settings: Set
     agents = (agent,) if agent else () if model else ("oracle",)
     order = Order(suite=folder.parent, agents=agents, model=model, samples=1, tasks=(folder.name,))
     stop = Stop("Try it again.")
-    run, trial = await stoppable(run_single(order, settings, stop.use), stop)
+    run, trial = await stoppable(run_single(order, settings, stop), stop)
     passed = await print_trial(wiring.object_store(settings.store), settings, run, trial, as_json=as_json)
     return 0 if passed else 1

@@ -10,6 +10,7 @@ from orchestrator.errors import InfrastructureError, SpendingLimitError
 from orchestrator.interfaces import ObjectStore, PlannedTrial, TrialPool
 from orchestrator.plan.trials import Remaining, all_trials, remaining
 from orchestrator.records.ids import TrialId
+from orchestrator.records.lease import ReleaseReason
 from orchestrator.records.manifest import RunManifest
 
 
@@ -27,6 +28,18 @@ class Execution:
     """The failure that paused the run, if one did."""
     limited: SpendingLimitError | None = None
     """Set when the run's spending limit did not allow another launch."""
+
+    def why_released(self, stopped_by: str | None) -> tuple[ReleaseReason, str]:
+        """Return why this driver lets the run go, and more of it for a person; ``stopped_by`` says who asked it to stop, if anybody did."""
+        if not self.left:
+            return "ended", ""
+        if stopped_by is not None:
+            return "stopped", f"by {stopped_by}"
+        if self.paused is not None:
+            return "paused", str(self.paused)
+        if self.limited is not None:
+            return "limit", str(self.limited)
+        return "failed", "some trials could not be graded"
 
 
 async def what_is_left(manifest: RunManifest, store: ObjectStore) -> Remaining:

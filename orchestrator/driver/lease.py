@@ -15,10 +15,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
 from orchestrator.driver.process import is_gone, this_process
-from orchestrator.errors import LeaseLostError, NotFoundError, RefusedError, StoreError
+from orchestrator.errors import LeaseLostError, NotFoundError, OrchestrateError, RefusedError, StoreError
 from orchestrator.interfaces import ObjectStore
 from orchestrator.records import keys
-from orchestrator.records.lease import Beat, Claim, Release, StopRequest
+from orchestrator.records.lease import Beat, Claim, Release, ReleaseReason, StopRequest
 
 _PAUSE_SECONDS = 1.0
 """Between attempts while the store does not answer."""
@@ -149,7 +149,9 @@ class Lease(LeaseView):
         self._number = 0
         self._stop_asked = False
         self.on_stop: Callable[[StopRequest], Awaitable[None]] | None = None
-        """Called once when a person asks for an orderly stop."""
+        """Called once when a person asks for an orderly stop. What is asked before it is set is heard afterwards."""
+        self.ending: tuple[ReleaseReason, str] | None = None
+        """Why the run is let go, and more of it for a person; None: as the body of ``drive_run`` ends."""
 
     async def renew_for_ever(self) -> None:
         """Give signs of life until the run is taken over."""
@@ -178,22 +180,22 @@ class Lease(LeaseView):
         await self._heed_stop()
         return True
 
-    async def release(self, reason: str) -> None:
+    async def release(self, reason: ReleaseReason, detail: str = "") -> None:
         """Let go: the next driver need not wait. A store that fails now only makes it wait."""
-        made = Release(epoch=self.epoch, at=time.time(), reason=reason)
+        made = Release(epoch=self.epoch, at=time.time(), reason=reason, detail=detail)
         with contextlib.suppress(StoreError):
             await self._store.create(keys.release(self.run, self.epoch), made.to_bytes())
 
     async def _heed_stop(self) -> None:
-        if self._stop_asked:
+        if self._stop_asked or self.on_stop is None:
             return
         key = keys.stop_request(self.run, self.epoch)
         try:
             request = StopRequest.from_bytes(await self._store.get(key), key)
         except NotFoundError:
             return
-        self._stop_asked = True
-        if self.on_stop is not None:
+        if not self._stop_asked:
+            self._stop_asked = True
             await self.on_stop(request)
 
 
@@ -238,7 +240,7 @@ async def _wait_for_silence(store: ObjectStore, holder: Holder, timing: Timing) 
 
 def _held(run: str, holder: Holder | None) -> str:
     who = "another process" if holder is None else str(holder)
-    return f"run {run} is driven by {who}; see it with `watch {run}`, end it with `stop {run}`, then go on with `resume {run}`"
+    return f"run {run} is driven by {who}; nothing was started"
 
 
 @contextlib.asynccontextmanager
@@ -263,17 +265,21 @@ async def drive_run(
     body = asyncio.current_task()
     assert body is not None  # noqa: S101 - an async context manager runs in a task
     renewing.add_done_callback(lambda _: body.cancel() if lease.lost is not None else None)
-    reason = "failed"
+    ending: tuple[ReleaseReason, str] = ("failed", "")
     try:
         yield lease
-        reason = "ended"
+        ending = lease.ending or ("ended", "")
     except asyncio.CancelledError:
         if lease.lost is not None:
             body.uncancel()
             raise lease.lost from None
+        ending = ("stopped", "at once")
+        raise
+    except OrchestrateError as error:
+        ending = ("failed", str(error))
         raise
     finally:
         renewing.cancel()
         await asyncio.gather(renewing, return_exceptions=True)
         if lease.lost is None:
-            await lease.release(reason)
+            await lease.release(*ending)

@@ -7,6 +7,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from orchestrator import wiring
 from orchestrator.driver.breaker import Breaker
@@ -18,6 +19,7 @@ from orchestrator.driver.services import Services, local_services, scratch_folde
 from orchestrator.driver.tally import Tally
 from orchestrator.interfaces import ObjectStore, Observer, SandboxBackend, TrialPool
 from orchestrator.plan.refuse import settings_refusals
+from orchestrator.records.lease import StopRequest
 from orchestrator.records.manifest import RunManifest
 from orchestrator.settings import MOST_AT_ONE_TIME, Settings
 from orchestrator.trial.allowance import Unlimited
@@ -47,6 +49,23 @@ def open_place(settings: Settings, backend: str | None = None) -> Iterator[Place
         )
 
 
+class Stopper(Protocol):
+    """Whoever may stop a run in order: a person at this keyboard, or one elsewhere who left a request in the store."""
+
+    @property
+    def asked_by(self) -> str | None:
+        """Who asked for it; None as long as nobody did."""
+        ...
+
+    def use(self, pool: TrialPool) -> None:
+        """From now on this pool is what is stopped."""
+        ...
+
+    async def requested(self, request: StopRequest) -> None:
+        """Stop it, as ``stop`` asks from another process."""
+        ...
+
+
 @dataclass(frozen=True)
 class Local:
     """Everything that is open while runs are driven here."""
@@ -61,11 +80,11 @@ class Local:
         self,
         manifest: RunManifest,
         observer: Observer,
-        on_pool: Callable[[TrialPool], None] | None = None,
+        stopper: Stopper,
         waiting: Callable[[Holder], None] = lambda holder: None,
     ) -> Execution:
-        """Take a run and drive it to its end; ``on_pool`` gets the pool first, so that an interrupt can stop it;
-        ``waiting`` hears of a silent driver that is given a term to show that it lives.
+        """Take a run and drive it to its end, or until the stopper is asked to stop it; ``waiting`` hears of a silent driver that is given
+        a term to show that it lives.
 
         Raises RefusedError when another driver has the run, and LeaseLostError when one takes it away.
         """
@@ -92,9 +111,11 @@ class Local:
                 allowance=Unlimited(),
             )
             pool: TrialPool = InlinePool(crew, breaker, self.concurrency)
-            if on_pool is not None:
-                on_pool(pool)
-            return await execute(manifest, self.store, pool, breaker)
+            stopper.use(pool)
+            lease.on_stop = stopper.requested
+            execution = await execute(manifest, self.store, pool, breaker)
+            lease.ending = execution.why_released(stopper.asked_by)
+            return execution
 
 
 @contextlib.asynccontextmanager

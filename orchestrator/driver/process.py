@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import socket
 from pathlib import Path
 
@@ -13,6 +14,16 @@ def this_process() -> Process:
     """Return the name of this process."""
     pid = os.getpid()
     return Process(host=socket.gethostname(), pid=pid, started=_started(pid), boot=_boot(), namespace=_namespace())
+
+
+def this_person() -> str:
+    """Return the name of whoever runs this process, and of the machine: ``USER@MACHINE``."""
+    number = os.geteuid()
+    try:
+        name = pwd.getpwuid(number).pw_name
+    except KeyError:  # a number that no file of this machine gives a name to, as in many containers
+        name = str(number)
+    return f"{name}@{socket.gethostname()}"
 
 
 def is_gone(process: Process) -> bool:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from orchestrator.driver.local import open_local, open_place
+from orchestrator.driver.local import Stopper, open_local, open_place
 from orchestrator.driver.order import Loaded, Order, load_order
 from orchestrator.driver.prepare import check_order, publish
 from orchestrator.errors import InfrastructureError
-from orchestrator.interfaces import Phase, TrialEnd, TrialPool
+from orchestrator.interfaces import Phase, TrialEnd
 from orchestrator.plan.trials import all_trials
 from orchestrator.records.ids import TrialId
 from orchestrator.records.manifest import RunManifest
@@ -36,7 +34,7 @@ class Collector:
 
 
 async def run_order(
-    order: Order, loaded: Loaded, settings: Settings, on_pool: Callable[[TrialPool], None]
+    order: Order, loaded: Loaded, settings: Settings, stopper: Stopper
 ) -> tuple[RunManifest, list[TrialEnd]]:
     """Run a whole order. Raises InfrastructureError when the run was paused by repeated failures of ours."""
     collector = Collector()
@@ -45,15 +43,15 @@ async def run_order(
         labels = dict(await place.backend.preflight())
         async with open_local(settings, place) as local:
             manifest = await publish(place, order, loaded, labels, local.services.grader_version)
-            execution = await local.run(manifest, collector, on_pool)
+            execution = await local.run(manifest, collector, stopper)
     if execution.paused is not None:
         raise execution.paused
     return manifest, collector.ends
 
 
-async def run_single(order: Order, settings: Settings, on_pool: Callable[[TrialPool], None]) -> tuple[str, TrialId]:
+async def run_single(order: Order, settings: Settings, stopper: Stopper) -> tuple[str, TrialId]:
     """Run an order of one trial and return its run and its name. Raises InfrastructureError when it ended for reasons of ours."""
-    manifest, ends = await run_order(order, load_order(order), settings, on_pool)
+    manifest, ends = await run_order(order, load_order(order), settings, stopper)
     trial = all_trials(manifest)[0].id
     if not ends:
         msg = f"{trial} did not end"

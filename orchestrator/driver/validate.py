@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
+from orchestrator.driver.local import Stopper
 from orchestrator.driver.order import Order, load_order, select
 from orchestrator.driver.proof import TaskProof, prove
 from orchestrator.driver.single import run_order
-from orchestrator.interfaces import TrialPool
 from orchestrator.settings import Settings
 from orchestrator.spec.load import load_suite
 
 
 async def validate_suite(
-    folder: Path, patterns: tuple[str, ...], settings: Settings, on_pool: Callable[[TrialPool], None]
+    folder: Path, patterns: tuple[str, ...], settings: Settings, stopper: Stopper
 ) -> list[TaskProof]:
     """Run oracle, nop and every wrong solution once and compare with what the authors say.
 
@@ -24,6 +23,6 @@ async def validate_suite(
     agents = ("oracle", "nop", *names)
     order = Order(suite=folder, agents=agents, samples=1, tasks=patterns)
     loaded = load_order(order)
-    _, ends = await run_order(order, loaded, settings, on_pool)
+    _, ends = await run_order(order, loaded, settings, stopper)
     by_trial = {(end.trial.task, end.trial.agent): end for end in ends}
     return [prove(task, {agent: by_trial.get((task.task.id, agent)) for agent in agents}) for task in loaded.tasks]

@@ -60,6 +60,11 @@ class Beat(Record):
     """Launches that failed on our side under this driver, by cause."""
 
 
+ReleaseReason = Literal["ended", "stopped", "paused", "limit", "failed"]
+"""``ended``: nothing is left to do. ``stopped``: a person asked for it. ``paused``: the same failure of ours came again and again.
+``limit``: the run may not spend more. ``failed``: anything else of ours."""
+
+
 class Release(Record):
     """A driver lets go of a run: nobody has to wait for its silence."""
 
@@ -68,8 +73,10 @@ class Release(Record):
     """The claim that ends."""
     at: float
     """When, seconds since 1970."""
-    reason: str
-    """``ended``, ``stopped``, ``paused`` or ``failed``."""
+    reason: ReleaseReason
+    """Why."""
+    detail: str = ""
+    """More of it for a person: who asked, or which failure."""
 
 
 class StopRequest(Record):

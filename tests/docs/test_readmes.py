@@ -18,6 +18,7 @@ COMMANDS = {"submit", "resume", "report", "show", "logs", "pull", "validate", "t
     "query",
     "rebuild",
     "export",
+    "stop",
 }
 
 

@@ -17,7 +17,7 @@ from orchestrator.driver.lease import Holder, Lease, LeaseView, Status, Timing, 
 from orchestrator.driver.process import is_gone, this_process
 from orchestrator.errors import LeaseLostError, RefusedError, StoreError
 from orchestrator.records import keys
-from orchestrator.records.lease import Claim, StopRequest
+from orchestrator.records.lease import Claim, Release, StopRequest
 from orchestrator.storage.file import FileStore
 
 
@@ -201,6 +201,45 @@ async def test_a_store_that_is_away_is_waited_for(store: Fragile, monkeypatch: p
         assert not holding.done()
         store.away = False
         await asyncio.wait_for(holding, 5)
+
+
+@sync
+async def test_the_reason_of_a_release_is_what_happened(store: Fragile) -> None:
+    async with drive_run(store, "r", "w1", timing=QUICK) as lease:
+        lease.ending = ("stopped", "by anna@here")
+    with pytest.raises(StoreError):
+        async with drive_run(store, "r", "w2", timing=QUICK):
+            raise StoreError("no room")
+    driving = asyncio.create_task(drive_for_ever(store))
+    await asyncio.sleep(0.05)
+    driving.cancel()
+    await asyncio.gather(driving, return_exceptions=True)
+    told = [Release.from_bytes(await store.get(keys.release("r", epoch))) for epoch in (1, 2, 3)]
+    assert [(each.reason, each.detail) for each in told] == [
+        ("stopped", "by anna@here"),
+        ("failed", "no room"),
+        ("stopped", "at once"),
+    ]
+
+
+async def drive_for_ever(store: FileStore) -> None:
+    async with drive_run(store, "r", "w3", timing=QUICK):
+        await asyncio.sleep(30)
+
+
+@sync
+async def test_a_request_to_stop_before_anybody_listens_is_not_lost(store: Fragile) -> None:
+    heard: list[str] = []
+
+    async def stop(request: StopRequest) -> None:
+        heard.append(request.by)
+
+    await store.create(keys.stop_request("r", 1), StopRequest(epoch=1, at=0, by="anna").to_bytes())
+    async with drive_run(store, "r", "w", timing=Timing(term_s=1000)) as lease:
+        await lease.beat()
+        lease.on_stop = stop
+        await lease.beat()
+    assert heard == ["anna"]
 
 
 @sync

@@ -1,0 +1,113 @@
+"""``orchestrate stop``: end in order what another process drives."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli.options import RunArgument, StoreOption, run_async, settings_from
+
+if TYPE_CHECKING:
+    from orchestrator.driver.lookout import Lookout, Sight
+    from orchestrator.interfaces import ObjectStore
+    from orchestrator.settings import Settings
+
+_LOOK_SECONDS = 1.0
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command()(stop)
+
+
+def stop(
+    run: RunArgument,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until its driver has let go; as usual.")] = True,
+    store: StoreOption = None,
+) -> None:
+    """Stop a run that another process drives, here or elsewhere.
+
+    As Ctrl-C there: nothing more is started, what runs is stopped, frozen and kept.
+    """
+    raise typer.Exit(run_async(_stop(run, settings_from(store=store), wait=wait)))
+
+
+async def _stop(text: str, settings: Settings, *, wait: bool) -> int:
+    from orchestrator import wiring
+    from orchestrator.driver.lookout import Lookout, ask_to_stop
+    from orchestrator.report.select import resolve_run
+    from orchestrator.report.text import clean
+
+    store = wiring.object_store(settings.store)
+    run = await resolve_run(store, text)
+    lookout = Lookout(store, run)
+    sight = await lookout.look()
+    if sight.holder is None or not sight.is_driven:
+        print(f"nobody drives run {run}: {who_drove(sight)}\n{await _what_is_left(store, run)}")
+        return 0
+    before = await ask_to_stop(store, sight.holder)
+    told = f"{sight.holder}, which drives run {run}, was asked to stop"
+    print(told if before is None else f"{told} by {clean(before, 80)} already", flush=True)
+    if not wait:
+        print("it hears that with its next sign of life, which is seconds away")
+        return 0
+    return await _until_let_go(store, run, lookout, sight)
+
+
+async def _until_let_go(store: ObjectStore, run: str, lookout: Lookout, sight: Sight) -> int:
+    import asyncio
+
+    from orchestrator.report.program import program
+
+    first = sight.holder
+    while sight.state == "driving":
+        await asyncio.sleep(_LOOK_SECONDS)
+        sight = await lookout.look()
+        if sight.holder is not None and first is not None and sight.holder.claim.epoch != first.claim.epoch:
+            print(
+                f"{sight.holder} has taken the run over meanwhile; stop that one with: {program()} stop {run}",
+                file=sys.stderr,
+            )
+            return 5
+    if sight.state == "silent":
+        print(
+            f"{sight.holder} gives no sign of life for {sight.silent_s:.0f} s. When it wakes up, it stops. "
+            f"To take the run from it: {program()} resume {run}",
+            file=sys.stderr,
+        )
+        return 5
+    print(f"{who_drove(sight)}\n{await _what_is_left(store, run)}")
+    return 0
+
+
+def who_drove(sight: Sight) -> str:
+    """Return in one sentence who drove a run last and how that ended."""
+    from orchestrator.report.text import clean
+
+    holder = sight.holder
+    if holder is None:
+        return "nobody has begun with it"
+    if holder.release is None:
+        return f"{holder} drove it and was killed"
+    reason, detail = holder.release.reason, clean(holder.release.detail)
+    if reason == "ended":
+        return f"{holder} drove it to its end"
+    words = {"stopped": "was stopped", "paused": "paused it", "limit": "came to its spending limit", "failed": "failed"}
+    return f"{holder} drove it and {words[reason]}" + (
+        f" {detail}" if reason == "stopped" else f": {detail}" if detail else ""
+    )
+
+
+async def _what_is_left(store: ObjectStore, run: str) -> str:
+    from orchestrator.driver.committed import load_manifest
+    from orchestrator.driver.execute import what_is_left
+    from orchestrator.report.program import program
+    from orchestrator.report.text import plural
+
+    left = await what_is_left(await load_manifest(store, run), store)
+    count = len(left.to_run) + len(left.to_grade)
+    if not count:
+        return f"nothing is left to do; see it with: {program()} report {run}"
+    return f"{plural(count, 'trial')} {'is' if count == 1 else 'are'} left; go on with: {program()} resume {run}"
