@@ -152,7 +152,7 @@ def _text_fault(path: str) -> str | None:
 
 
 def link_fault(path: str, target: str) -> str | None:
-    """Say why a link may not be kept. ``..`` may only lead, so that following it never depends on other links."""
+    """Say why a link may not be kept; None when it may. ``..`` may only lead, so that following it never depends on other links."""
     parts = PurePosixPath(target).parts
     up = sum(1 for part in parts if part == "..")
     if not target or target.startswith("/"):
@@ -330,10 +330,10 @@ def _sandbox(task: Task, folder: Path, reader: Reader) -> Bundle:
         relative = wanted[area]
         if isinstance(relative, str) and (source := _area(reader, folder, relative, area)) is not None:
             items += reader.tree(source, f"{area}/")
-    return Bundle.of(_with_folder(items, "workspace"))
+    return Bundle.of(with_folder(items, "workspace"))
 
 
-def _with_folder(items: list[Item], folder: str) -> list[Item]:
+def with_folder(items: list[Item], folder: str) -> list[Item]:
     """Add a folder that readers of the bundle may rely on, unless something is in it anyway."""
     filled = any(item.path.startswith(f"{folder}/") for item in items)
     return items if filled else [*items, Item(folder, "dir", 0o755)]
@@ -355,7 +355,7 @@ def _graders(task: Task, folder: Path, reader: Reader) -> Bundle:
     items = [Item("task.json", data=task_json(task))]
     if os.path.lexists(folder / "hidden") and (source := _area(reader, folder, "hidden", "hidden")) is not None:
         items += reader.tree(source, "hidden/")
-    return Bundle.of(_with_folder(items, "hidden"))
+    return Bundle.of(with_folder(items, "hidden"))
 
 
 def _solutions(folder: Path, reader: Reader) -> dict[str, Bundle]:

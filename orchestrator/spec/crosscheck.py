@@ -212,6 +212,9 @@ def _image(task: TaskFolder) -> Iterator[Problem]:
     if task.document.get(*where) is not None and image is None and build is None:
         message = "there is no image to take it from; add environment.image or environment.build"
         yield task.document.problem(where, message)
+    path = task.document.get(*where)
+    if isinstance(path, str) and path.startswith("/") and (path == "/" or os.path.normpath(path) != path.rstrip("/")):
+        yield task.document.problem(where, f"{path!r} must be the plain path of a folder below /")
     if isinstance(build, str) and not _leads_out(build):
         folder = task.folder / build
         if folder.is_dir() and not any((folder / name).is_file() for name in DOCKERFILES):

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
+import re
+import shutil
+import tarfile
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from orchestrator.driver.images import BUILD_REPOSITORY, build_images, lock_images
+from orchestrator.driver.workspaces import lay_workspaces
 from orchestrator.errors import OrchestrateError, SandboxError, SpecError
 from orchestrator.spec.image_lock import FILE
 from orchestrator.spec.load import load_suite
+from orchestrator.spec.loaded import LoadedTask
 
 CHECK = "checks:\n  - {id: c, type: files, path: a}\n"
 
@@ -41,6 +47,9 @@ class Memory:
     built: list[dict[str, bytes]] = field(default_factory=list)
     pulled: list[str] = field(default_factory=list)
     times: set[float] = field(default_factory=set)
+    folders: dict[tuple[str, str], bytes] = field(default_factory=dict)
+    """Image and path to the tar of it."""
+    opened: list[str] = field(default_factory=list)
 
     async def image(self, reference: str) -> Kept | None:
         return self.here.get(reference)
@@ -63,13 +72,24 @@ class Memory:
         return image
 
     async def create(self, image: str) -> str:
-        raise NotImplementedError
+        self.opened.append(image)
+        return image
 
-    def archive(self, container: str, path: str) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        raise NotImplementedError
+    @asynccontextmanager
+    async def archive(self, container: str, path: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        async def pieces() -> AsyncIterator[bytes]:
+            data = self.folders.get((container, path))
+            if data is None:
+                raise SandboxError("no such file", cause="image_path")
+            for start in range(0, len(data), 1000):
+                yield data[start : start + 1000]
+            if self.broken:
+                raise SandboxError(self.broken)
+
+        yield pieces()
 
     async def remove(self, container: str) -> None:
-        raise NotImplementedError
+        self.opened.remove(container)
 
 
 Make = Callable[..., Path]
@@ -216,3 +236,88 @@ def test_a_suite_without_images_gets_no_lock_and_loses_the_one_it_does_not_need(
     assert not (folder / FILE).exists()
     (folder / FILE).write_text('{"images": {"old:1": "' + kept(1).id + '"}}')
     assert lock(folder, Memory()) == {"builds": {}, "images": {}, "schema_version": 1}
+
+
+def folder_tar(**files: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        top = tarfile.TarInfo("testbed")
+        top.type = tarfile.DIRTYPE
+        archive.addfile(top)
+        for name, data in files.items():
+            info = tarfile.TarInfo(f"testbed/{name}")
+            info.size = len(data)
+            if name.startswith("link"):
+                info.type, info.linkname, info.size = tarfile.SYMTYPE, data.decode(), 0
+            archive.addfile(info, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+BOXED = "{image: " + kept(1).id + ", workspace: {image_path: /testbed}, resources: {disk: 1Mi}}"
+
+
+def boxed(**files: bytes) -> Memory:
+    return Memory(here={kept(1).id: kept(1)}, folders={(kept(1).id, "/testbed"): folder_tar(**files)})
+
+
+def lay(folder: Path, engine: Memory) -> LoadedTask:
+    tasks = load_suite(folder).tasks
+    [task] = asyncio.run(lay_workspaces(tasks, engine, folder.parent / "cache"))
+    assert engine.opened == []
+    return task
+
+
+def test_a_workspace_of_an_image_is_as_one_of_a_folder(make: Make) -> None:
+    large = bytes(range(256)) * 1000
+    task = lay(make(a=BOXED), engine := boxed(code=b"print(1)", large=large))
+    plain = load_suite(make(a=BOXED)).tasks[0]
+    (folder := make(b="{}") / "b/workspace").mkdir()
+    (folder / "code").write_bytes(b"print(1)")
+    (folder / "large").write_bytes(large)
+    other = load_suite(make(b="{}")).tasks[1]
+    assert task.bundles.sandbox.digest == other.bundles.sandbox.digest
+    assert task.bundles.sandbox.read("workspace/large") == large
+    assert task.digest == plain.digest
+    assert task.bundles.sandbox.digest != plain.bundles.sandbox.digest
+    engine.folders.clear()
+    shutil.rmtree(folder.parent)
+    assert lay(make(a=BOXED), engine).bundles.sandbox.digest == task.bundles.sandbox.digest
+
+
+def test_a_kept_workspace_that_was_changed_is_taken_out_again(make: Make) -> None:
+    folder = make(a=BOXED)
+    first = lay(folder, boxed(code=b"print(1)"))
+    [kept_file] = (folder.parent / "cache").rglob("code")
+    kept_file.write_bytes(b"print(2)")
+    assert lay(folder, boxed(code=b"print(1)")).bundles.sandbox.digest == first.bundles.sandbox.digest
+
+
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    [
+        (Memory(), f"image {kept(1).id} is not on this machine"),
+        (Memory(here={kept(1).id: kept(1)}), f"there is no /testbed in image {kept(1).id}"),
+        (
+            boxed(link=b"/usr/bin/python3", code=b""),
+            "link is a symbolic link to '/usr/bin/python3'; only relative targets",
+        ),
+        (boxed(code=bytes(2 << 20)), "2,097,152 bytes, and environment.resources.disk allows 1,048,576; raise it"),
+    ],
+)
+def test_a_workspace_that_cannot_be_is_told_at_its_field(make: Make, engine: Memory, words: str) -> None:
+    folder = make(a=BOXED)
+    with pytest.raises(SpecError, match=re.escape(words)) as caught:
+        lay(folder, engine)
+    assert {(each.file, each.field) for each in caught.value.problems} == {
+        ("s/a/task.yaml", "environment.workspace.image_path")
+    }
+    assert not list((folder.parent / "cache").rglob("tree")) or "disk" in words
+
+
+def test_an_engine_that_breaks_in_the_middle_leaves_nothing(make: Make) -> None:
+    engine = boxed(code=bytes(5000))
+    engine.broken = "podman was killed"
+    with pytest.raises(SandboxError, match="podman was killed"):
+        lay(folder := make(a=BOXED), engine)
+    assert engine.opened == []
+    assert [path for path in (folder.parent / "cache/workspaces").iterdir() if path.is_dir()] == []

@@ -121,6 +121,11 @@ def test_a_lock_that_is_none_is_told(suite: Path, text: str, words: str) -> None
         ("image: a b", "environment.image: must be a container image"),
         ("image: python@sha256:12", "environment.image: 'python@sha256:12' has a digest that is none"),
         ("workspace: {image_path: /x}", "environment.workspace.image_path: there is no image to take it from"),
+        ("image: x\n  workspace: {image_path: /}", "environment.workspace.image_path: '/' must be the plain path"),
+        (
+            "image: x\n  workspace: {image_path: /a/../b}",
+            "environment.workspace.image_path: '/a/../b' must be the plain",
+        ),
         ("build: environment/", "environment.build: there is no Dockerfile or Containerfile in small/one/environment/"),
     ],
 )

@@ -212,7 +212,7 @@ class Engine:
     async def archive(self, container: str, path: str) -> AsyncIterator[AsyncIterator[bytes]]:
         """Give the pieces of a tar of one path of a container (members below the path's last name), as long as the context is open.
 
-        Raises EngineError when the stream ends early, at the end of the pieces.
+        Raises EngineError when the stream ends early, at the end of the pieces; its cause is ``image_path`` for a path that is not there.
         """
         process = await self._start("cp", f"{container}:{path}", "-")
         assert process.stdout is not None  # noqa: S101 - it was asked for
@@ -223,7 +223,9 @@ class Engine:
             while piece := await stdout.read(1 << 18):
                 yield piece
             if await process.wait():
-                raise EngineError(self._failure(("cp",), process.returncode, await errors))
+                msg = self._failure(("cp",), process.returncode, await errors)
+                missing = re.search(r"could not be found|could not find the file|no such file", msg, re.IGNORECASE)
+                raise EngineError(msg, cause="image_path" if missing else "engine")
 
         try:
             yield pieces()
