@@ -121,6 +121,11 @@ class SpendingLimitError(OrchestrateError):
 
     exit_code = 3
 
+    def __init__(self, message: str, *, enough_usd: float = 0) -> None:
+        super().__init__(message)
+        self.enough_usd = enough_usd
+        """A limit in US dollars that would cover that launch."""
+
 
 class TrialError(OrchestrateError):
     """Something that the agent did. It is a result, so it never escapes the spine."""

@@ -504,7 +504,10 @@ class Observer(Protocol):
 
 
 class Allowance(Protocol):
-    """What a run may still spend. Without a limit both methods do nothing."""
+    """What a run may still spend. Each launch that was set aside for is settled or forfeited, or others may wait for ever.
+
+    Without a limit the methods do nothing.
+    """
 
     async def reserve(self, planned: PlannedTrial, launch: int) -> None:
         """Set aside what the launch may cost at most, durably, before it starts.
@@ -516,6 +519,10 @@ class Allowance(Protocol):
 
     async def settle(self, outcome: Outcome) -> None:
         """Replace what was set aside for a launch by what it did cost. The outcome is committed. Raises nothing."""
+        ...
+
+    async def forfeit(self, trial: TrialId, launch: int) -> None:
+        """Count what was set aside for a launch as spent, because it has no committed outcome. Raises nothing."""
         ...
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.interfaces import PlannedTrial
+from orchestrator.records.ids import TrialId
 from orchestrator.records.outcome import Outcome
 
 
@@ -14,3 +15,6 @@ class Unlimited:
 
     async def settle(self, outcome: Outcome) -> None:
         """Nothing to settle."""
+
+    async def forfeit(self, trial: TrialId, launch: int) -> None:
+        """Nothing to count."""

@@ -7,7 +7,6 @@ ends the launch as ``infra`` and leads to another launch.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from dataclasses import dataclass
 
@@ -16,7 +15,7 @@ from orchestrator.interfaces import Ending, Frozen, PlannedTrial, Registration, 
 from orchestrator.records.outcome import Outcome, Seal, Times
 from orchestrator.records.state import Finding
 from orchestrator.records.termination import outcome_class
-from orchestrator.records.usage import NOTHING_USED
+from orchestrator.records.usage import NOTHING_USED, Usage
 from orchestrator.records.verdict import Verdict
 from orchestrator.trial.crew import Crew
 from orchestrator.trial.ending import decide
@@ -61,27 +60,47 @@ async def _launch(run: str, planned: PlannedTrial, launch: int, crew: Crew, stop
     Raises InfrastructureError when the services are gone for good, and SpendingLimitError: then nothing was launched, and no launch is used
     up.
     """
+    await crew.ready()  # nothing is set aside while the services are gone
     await crew.allowance.reserve(planned, launch)
+    try:
+        await crew.ready()  # that may have waited long
+        await crew.hold()  # whoever takes the run from now on finds what was set aside
+        committed = await _reserved(run, planned, launch, crew, stop)
+    except BaseException:
+        await crew.allowance.forfeit(planned.id, launch)
+        raise
+    await crew.allowance.settle(committed)
+    return committed
+
+
+async def _reserved(run: str, planned: PlannedTrial, launch: int, crew: Crew, stop: asyncio.Event) -> Outcome:
+    """Run a launch that is set aside for and commit its outcome. Raises InfrastructureError when it cannot be committed."""
     started = time.time()
     crew.observer.phase(planned.id, "starting")
-    await crew.ready()
-    registration: Registration | None = None
+    usage = NOTHING_USED
     try:
         registration = await crew.gateway.register(request(run, planned, launch, crew))
-        outcome = await _act(run, planned, launch, crew, registration, stop)
+        try:
+            outcome = await _act(run, planned, launch, crew, registration, stop)
+        except InfrastructureError:
+            usage = await _used(planned, registration, crew)
+            raise
     except InfrastructureError as error:
-        if registration is not None:
-            with contextlib.suppress(InfrastructureError):  # a gateway that is gone has revoked every token with it
-                await crew.gateway.seal(registration.launch)
-        outcome = _lost(run, planned, launch, crew, started, error)
+        outcome = _lost(run, planned, launch, crew, _Lost(error, started, usage))
     if outcome.outcome_class == "infra":  # raised here, or seen at the gateway: the observer must know of both
         crew.observer.launch_failed(
             planned.id, launch, outcome.cause or outcome.termination_reason, outcome.error or ""
         )
     await crew.hold()
-    committed = await commit_outcome(crew.store, outcome)
-    await crew.allowance.settle(committed)
-    return committed
+    return await commit_outcome(crew.store, outcome)
+
+
+async def _used(planned: PlannedTrial, registration: Registration, crew: Crew) -> Usage:
+    """Seal a launch that we lost and return what it used: it is paid for all the same."""
+    try:
+        return (await crew.gateway.seal(registration.launch)).usage
+    except InfrastructureError:  # a gateway that is gone has revoked every token, and what it counted is gone with it
+        return Usage() if planned.agent.agent.models else NOTHING_USED
 
 
 async def _act(
@@ -172,9 +191,14 @@ async def _outcome(run: str, planned: PlannedTrial, launch: int, crew: Crew, see
     )
 
 
-def _lost(
-    run: str, planned: PlannedTrial, launch: int, crew: Crew, started: float, error: InfrastructureError
-) -> Outcome:
+@dataclass(frozen=True)
+class _Lost:
+    error: InfrastructureError
+    started: float
+    usage: Usage
+
+
+def _lost(run: str, planned: PlannedTrial, launch: int, crew: Crew, what: _Lost) -> Outcome:
     now = time.time()
     return Outcome(
         run=run,
@@ -182,10 +206,10 @@ def _lost(
         launch=launch,
         outcome_class="infra",
         termination_reason="infra_lost",
-        usage=NOTHING_USED,
-        times=Times(started=started, ended=now, working_s=0, waiting_s=max(0.0, now - started)),
-        error=str(error),
-        cause=error.cause,
+        usage=what.usage,
+        times=Times(started=what.started, ended=now, working_s=0, waiting_s=max(0.0, now - what.started)),
+        error=str(what.error),
+        cause=what.error.cause,
         writer_id=crew.writer_id,
         epoch=crew.epoch,
     )

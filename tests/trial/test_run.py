@@ -8,9 +8,15 @@ from typing import Any, cast
 
 import pytest
 
-from orchestrator.errors import InfrastructureError
-from orchestrator.interfaces import PlannedTrial
+from orchestrator.errors import GatewayError, InfrastructureError, LeaseLostError, SandboxError
+from orchestrator.interfaces import Door, PlannedTrial, Registration, RelaySink
+from orchestrator.records.base import BlobRef
 from orchestrator.records.ids import TrialId
+from orchestrator.records.manifest import Bundles, ManifestAgent, ManifestTask
+from orchestrator.records.outcome import Outcome, Seal
+from orchestrator.records.usage import Usage
+from orchestrator.spec.agent import Agent
+from orchestrator.spec.task import Budgets, Environment
 from orchestrator.storage.file import FileStore
 from orchestrator.trial.allowance import Unlimited
 from orchestrator.trial.crew import Crew
@@ -50,3 +56,127 @@ def test_services_that_are_gone_use_up_no_launch(tmp_path: Path) -> None:
         return await store.list("")
 
     assert asyncio.run(run()) == []
+
+
+DIGEST = "sha256:" + "0" * 64
+TRIAL = TrialId("t", "a", 1)
+SPENT = Usage(output=10, cost_nano_usd=1_234)
+
+
+def planned(*models: str) -> PlannedTrial:
+    task = ManifestTask(
+        id="t",
+        version=1,
+        digest=DIGEST,
+        kind="capability",
+        tier=1,
+        expect="complete",
+        environment=Environment(),
+        budgets=Budgets(),
+        samples=1,
+        bundles=Bundles(sandbox=DIGEST, world=DIGEST, graders=DIGEST),
+    )
+    agent = Agent(type="react" if models else "nop", models={name: name for name in models})
+    return PlannedTrial(
+        id=TRIAL, task=task, agent=ManifestAgent(name="a", digest=DIGEST, agent=agent), seed=1, launches_left=1
+    )
+
+
+class SealsOnly:
+    """A gateway that knows what was used, or is gone when it is asked."""
+
+    def __init__(self, seals: bool) -> None:
+        self.seals = seals
+
+    async def register(self, request: object) -> Registration:
+        sink = RelaySink(socket="", token="")
+        return Registration(launch="l", agent_token="", door=Door(socket="", token=""), sink=sink)
+
+    async def seal(self, launch: str) -> Seal:
+        if not self.seals:
+            raise GatewayError("gone", cause="gateway_lost")
+        blob = BlobRef(key="k", sha256="0" * 64, size=0)
+        return Seal(
+            run="r", trial=str(TRIAL), launch=1, trajectory=blob, usage=SPENT, steps=1, tool_calls=0, waiting_s=0
+        )
+
+
+class Losing:
+    """Bundles and sandboxes that are not to be had."""
+
+    open = None
+
+    async def fetch(self, *_: object) -> Path:
+        raise SandboxError("lost", cause="sandbox_lost")
+
+
+class Notes:
+    """An allowance that notes what it is asked."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    async def reserve(self, planned: PlannedTrial, launch: int) -> None:
+        self.said.append(f"reserve {launch}")
+
+    async def settle(self, outcome: Outcome) -> None:
+        self.said.append(f"settle {outcome.launch}: {outcome.usage.cost_nano_usd}")
+
+    async def forfeit(self, trial: TrialId, launch: int) -> None:
+        self.said.append(f"forfeit {launch}")
+
+
+async def at_once() -> None: ...
+
+
+def lose(folder: Path, *models: str, seals: bool, hold: Any = at_once) -> tuple[list[str], BaseException | None]:
+    """Run a trial whose sandbox is lost. Returns what the allowance was asked, and what came out beside an outcome."""
+    notes, unused = Notes(), cast("Any", None)
+
+    def render(*_: object) -> Any:
+        return None
+
+    crew = Crew(
+        store=FileStore(folder),
+        bundles=cast("Any", Losing()),
+        sandboxes=cast("Any", Losing()),
+        gateway=cast("Any", SealsOnly(seals)),
+        grader=unused,
+        render=render,
+        observer=Silent(),
+        writer_id="w",
+        ready=at_once,
+        hold=hold,
+        allowance=notes,
+    )
+
+    async def run() -> BaseException | None:
+        try:
+            await run_trial("r", planned(*models), crew, asyncio.Event())
+        except InfrastructureError as error:
+            return error
+        return None
+
+    return notes.said, asyncio.run(run())
+
+
+def test_a_lost_launch_costs_what_the_gateway_counted(tmp_path: Path) -> None:
+    assert lose(tmp_path, "x/m", seals=True) == (["reserve 1", "settle 1: 1234"], None)
+
+
+def test_the_cost_of_a_launch_whose_gateway_is_gone_is_not_known(tmp_path: Path) -> None:
+    assert lose(tmp_path, "x/m", seals=False) == (["reserve 1", "settle 1: None"], None)
+
+
+def test_a_lost_launch_of_an_agent_without_models_costs_nothing(tmp_path: Path) -> None:
+    assert lose(tmp_path, seals=False) == (["reserve 1", "settle 1: 0"], None)
+
+
+def test_what_was_set_aside_is_forfeited_when_another_driver_has_the_run(tmp_path: Path) -> None:
+    async def taken() -> None:
+        raise LeaseLostError("taken")
+
+    said, error = lose(tmp_path, "x/m", seals=True, hold=taken)
+    assert said == ["reserve 1", "forfeit 1"]
+    assert isinstance(error, LeaseLostError)
+    assert list(tmp_path.rglob("*.json")) == []  # proven before anything is launched
