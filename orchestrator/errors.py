@@ -79,6 +79,20 @@ class StoreError(InfrastructureError):
     def __init__(self, message: str, *, cause: str = "store") -> None:
         super().__init__(message, cause=cause)
 
+    @property
+    def spares_none(self) -> bool:
+        """Whether anything else that was asked now would fail as well: a full disk, a service that is down, a right that is missing.
+
+        False: it is about one object.
+        """
+        return self.cause in _DISKS or (self.cause.startswith("store") and self.cause not in _ONE_OBJECT)
+
+
+_DISKS = frozenset({"bundle_cache", "cache_unwritable", "trajectory_unwritable"})
+"""Causes that tell of a disk of ours beside the store."""
+_ONE_OBJECT = frozenset({"store_exists", "store_key", "store_name", "store_not_found", "store_size", "store_corrupt"})
+"""Causes that tell of one object of the store."""
+
 
 class NotFoundError(StoreError):
     """There is no object under ``key``."""

@@ -243,7 +243,7 @@ class Frozen:
 
 
 class Sandbox(Protocol):
-    """One sandbox whose command has been started. Methods may raise SandboxError."""
+    """One sandbox whose command has been started. Methods may raise SandboxError, ``freeze`` also the StoreError of its sink."""
 
     labels: Mapping[str, str]
     """What it cannot promise in full, such as ``limits: sampled``."""
@@ -371,7 +371,7 @@ class Registration:
 
 
 class Gateway(Protocol):
-    """The driver's side of the gateway. Methods may raise GatewayError."""
+    """The driver's side of the gateway. Methods may raise GatewayError, and StoreError when the store behind it fails."""
 
     async def register(self, request: LaunchRequest) -> Registration:
         """Make a launch known. Registering the same launch again gives the same launch and fresh tokens."""

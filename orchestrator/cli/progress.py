@@ -60,6 +60,12 @@ class Progress:
         """Say that an earlier driver is given time to show that it lives."""
         self._say(f"waiting to see whether {driver}, which drove this run, still lives")
 
+    def store_is_silent(self, seconds: float) -> None:
+        """Say that the store has not answered for so long, and that this is waited for."""
+        self._say(
+            f"the store has not answered for {seconds:.0f} s; what runs goes on, and is kept when it answers again"
+        )
+
     def phase(self, trial: TrialId, phase: Phase) -> None:
         """A trial entered a phase."""
         self._phases[trial] = phase

@@ -141,6 +141,7 @@ async def _resume(text: str, settings: Settings, stop: Stop, *, as_json: bool) -
     left = await what_is_left(stored, store)
     announce_resume(stored, left)
     if (done := nothing_left(left)) is not None:
+        await _commit_rows(store, settings, stored.run)  # a driver that was killed last of all has not
         await _print_report(store, stored.run, as_json=as_json)
         return ending(stored, done)
     with open_place(settings, stored.backend) as place:
@@ -168,7 +169,13 @@ async def _drive(
         stop.hint = f"Go on with: {program()} resume {manifest.run}"
         with Progress() as progress:
             try:
-                execution = await local.run(manifest, progress, stop, lambda holder: progress.waiting_for(str(holder)))
+                execution = await local.run(
+                    manifest,
+                    progress,
+                    stop,
+                    lambda holder: progress.waiting_for(str(holder)),
+                    progress.store_is_silent,
+                )
             except (RefusedError, LeaseLostError) as error:  # it is another driver's
                 error.add_note(
                     f"See it with: {program()} report {manifest.run}\nStop it with: {program()} stop {manifest.run}"

@@ -35,6 +35,8 @@ class Timing:
 
     term_s: float = 15.0
     """Seconds of silence after which a run may be taken."""
+    patience_s: float = 600.0
+    """Seconds for which a store that does not answer is waited for before a write."""
     clock: Callable[[], float] = _clock
     """Seconds; never goes back."""
 
@@ -114,7 +116,11 @@ class LeaseView:
         """Set once another driver has the run; stays."""
 
     async def hold(self) -> None:
-        """Return when nobody else can have taken the run; waits while the store does not answer. Raises LeaseLostError."""
+        """Return when nobody else can have taken the run; waits while the store does not answer.
+
+        Raises LeaseLostError, and StoreError when the store has not answered for ``patience_s``.
+        """
+        until = self._timing.clock() + self._timing.patience_s
         while True:
             if self.lost is not None:
                 raise self.lost
@@ -124,6 +130,8 @@ class LeaseView:
                 if await self.verify():
                     return
             except StoreError:
+                if self._timing.clock() >= until:
+                    raise
                 await asyncio.sleep(_PAUSE_SECONDS)
 
     async def verify(self) -> bool:
@@ -148,21 +156,34 @@ class Lease(LeaseView):
         self._status = status
         self._number = 0
         self._stop_asked = False
+        self._alarm: asyncio.TimerHandle | None = None
         self.on_stop: Callable[[StopRequest], Awaitable[None]] | None = None
         """Called once when a person asks for an orderly stop. What is asked before it is set is heard afterwards."""
         self.ending: tuple[ReleaseReason, str] | None = None
         """Why the run is let go, and more of it for a person; None: as the body of ``drive_run`` ends."""
+        self.on_silence: Callable[[float], None] | None = None
+        """Called with the seconds for which the store has not answered, once for each time that it does not."""
 
     async def renew_for_ever(self) -> None:
         """Give signs of life until the run is taken over."""
-        while True:
-            with contextlib.suppress(StoreError):
-                if not await self.beat():
-                    return
-            await asyncio.sleep(self._timing.beat_s)
+        self._watch_silence()
+        try:
+            while True:
+                with contextlib.suppress(StoreError):
+                    if not await self.beat():
+                        return
+                await asyncio.sleep(self._timing.beat_s)
+        finally:
+            if self._alarm is not None:
+                self._alarm.cancel()
 
     async def beat(self) -> bool:
-        """Give one sign of life, heed a request to stop, and return whether the run is still ours. Raises StoreError."""
+        """Give one sign of life, heed a request to stop, and return whether the run is still ours. Raises StoreError.
+
+        A driver that was silent for too long looks first: one that was taken over writes nothing more.
+        """
+        if self._timing.clock() >= self._trusted_until and not await self.verify():
+            return False
         status, before = self._status(), self._timing.clock()
         beat = Beat(
             epoch=self.epoch,
@@ -177,6 +198,7 @@ class Lease(LeaseView):
         if not await self.verify():
             return False
         self._trusted_until = before + self._timing.trust_s
+        self._watch_silence()
         await self._heed_stop()
         return True
 
@@ -185,6 +207,16 @@ class Lease(LeaseView):
         made = Release(epoch=self.epoch, at=time.time(), reason=reason, detail=detail)
         with contextlib.suppress(StoreError):
             await self._store.create(keys.release(self.run, self.epoch), made.to_bytes())
+
+    def _watch_silence(self) -> None:
+        """Sound the alarm when there is no sign of life until the trust is used up; each one sets it anew."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = asyncio.get_running_loop().call_later(self._timing.trust_s, self._silent)
+
+    def _silent(self) -> None:
+        if self.on_silence is not None:
+            self.on_silence(self._timing.trust_s)
 
     async def _heed_stop(self) -> None:
         if self._stop_asked or self.on_stop is None:
@@ -262,10 +294,15 @@ async def drive_run(
     claim = await take_run(store, run, writer_id, timing, waiting)
     lease = Lease(store, claim, timing, status)
     renewing = asyncio.create_task(lease.renew_for_ever())
-    body = asyncio.current_task()
+    body, inside = asyncio.current_task(), True
     assert body is not None  # noqa: S101 - an async context manager runs in a task
-    renewing.add_done_callback(lambda _: body.cancel() if lease.lost is not None else None)
     ending: tuple[ReleaseReason, str] = ("failed", "")
+
+    def lost(_: asyncio.Task[None]) -> None:
+        if inside and lease.lost is not None:
+            body.cancel()
+
+    renewing.add_done_callback(lost)
     try:
         yield lease
         ending = lease.ending or ("ended", "")
@@ -279,6 +316,7 @@ async def drive_run(
         ending = ("failed", str(error))
         raise
     finally:
+        inside = False  # what the renewal finds from here on concerns nobody
         renewing.cancel()
         await asyncio.gather(renewing, return_exceptions=True)
         if lease.lost is None:

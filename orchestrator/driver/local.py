@@ -82,9 +82,10 @@ class Local:
         observer: Observer,
         stopper: Stopper,
         waiting: Callable[[Holder], None] = lambda holder: None,
+        silent: Callable[[float], None] = lambda seconds: None,
     ) -> Execution:
         """Take a run and drive it to its end, or until the stopper is asked to stop it; ``waiting`` hears of a silent driver that is given
-        a term to show that it lives.
+        a term to show that it lives, ``silent`` of a store that does not answer.
 
         Raises RefusedError when another driver has the run, and LeaseLostError when one takes it away.
         """
@@ -96,6 +97,7 @@ class Local:
             wiring.gateway_client(at.gateway_socket, at.door_socket, at.gateway_token) as gateway,
             wiring.grader_client(at.grader_socket, at.grader_token) as grader,
         ):
+            lease.on_silence = silent
             crew = wiring.crew(
                 settings=self.settings,
                 store=self.store,

@@ -32,7 +32,7 @@ def is_gone(process: Process) -> bool:
         return False
     if (process.boot, process.namespace) != (_boot(), _namespace()):
         return False
-    return _started(process.pid) != process.started
+    return _started(process.pid) != process.started and not _is_hidden(process.pid)
 
 
 def _boot() -> str | None:
@@ -53,6 +53,17 @@ def _started(pid: int) -> int | None:
         return None
     fields = line.rpartition(")")[2].split()  # the name before it may hold anything
     return None if fields[0] in {"Z", "X"} else int(fields[19])
+
+
+def _is_hidden(pid: int) -> bool:
+    """Return whether there is a process that ``/proc`` does not show to us (mount option ``hidepid``): it is another user's."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return _read(Path(f"/proc/{pid}/stat")) is None
+    except (ProcessLookupError, OverflowError):
+        return False
+    return False
 
 
 def _read(path: Path) -> str | None:

@@ -26,7 +26,8 @@ class GatewayClient:
 
     ``gateway_unreachable``, ``gateway_lost`` (the connection broke), ``gateway_timeout``, ``gateway_garbled``, ``gateway_restarted``
     (it does not know the launch any more), ``launch_sealed``, or the type that the gateway gave, such as ``stale_epoch``,
-    ``unknown_provider``, ``unpriced_model``, ``script_missing``, ``already_sealed``.
+    ``unknown_provider``, ``unpriced_model``, ``script_missing``, ``already_sealed``. A store that fails behind the gateway is a StoreError
+    with the store's own cause.
     """
 
     def __init__(self, socket: str, door: str, admin_token: str) -> None:
@@ -51,7 +52,7 @@ class GatewayClient:
             self._session = None
 
     async def register(self, request: LaunchRequest) -> Registration:
-        """Make a launch known. Raises GatewayError."""
+        """Make a launch known. Raises GatewayError, StoreError."""
         body = LaunchBody.of(request)
         made = await self._ask("POST", "/admin/launches", Registered, body)
         self._names[made.launch] = LaunchName(run=body.run, trial=body.trial, launch=body.launch, epoch=body.epoch)
@@ -73,7 +74,7 @@ class GatewayClient:
                 raise GatewayError(msg, cause="launch_sealed")
 
     async def seal(self, launch: str) -> Seal:
-        """Seal a launch that this client registered. Raises GatewayError."""
+        """Seal a launch that this client registered. Raises GatewayError, StoreError."""
         name = self._names.get(launch)
         if name is None:
             msg = f"launch {launch} was not registered by this driver"
@@ -86,10 +87,10 @@ class GatewayClient:
 
     async def _ask(self, method: str, path: str, answer: type[Answer], body: BaseModel | None = None) -> Answer:
         status, data = await self._send(method, path, body)
-        try:
-            if status == 200:
-                return answer.model_validate_json(data)
+        if status != 200:
             raise _refused(status, data, f"{method} {path}")
+        try:
+            return answer.model_validate_json(data)
         except (ValidationError, StoreError) as error:
             msg = f"the gateway's answer to {method} {path} is not a {answer.__name__}"
             raise GatewayError(msg, cause="gateway_garbled") from error
@@ -125,7 +126,7 @@ class GatewayClient:
         return self._session
 
 
-def _refused(status: int, data: bytes, what: str) -> GatewayError:
+def _refused(status: int, data: bytes, what: str) -> GatewayError | StoreError:
     import json
 
     try:
@@ -133,4 +134,6 @@ def _refused(status: int, data: bytes, what: str) -> GatewayError:
         kind, message = str(error["type"]), str(error["message"])
     except (ValueError, KeyError, TypeError):
         return GatewayError(f"the gateway answered {what} with status {status}", cause="gateway_garbled")
+    if status == 503:  # nothing else of the gateway's is answered so
+        return StoreError(f"the gateway could not {what}: {message}", cause=kind)
     return GatewayError(f"the gateway refused {what}: {message}", cause=_RESTARTED.get(kind, kind))

@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import SandboxError
+from orchestrator.errors import SandboxError, StoreError
 from orchestrator.interfaces import Ending, FolderSink, Frozen, RelaySink, SandboxSpec
 from orchestrator.records.base import BlobRef
 from orchestrator.records.outcome import Exit
@@ -121,7 +121,7 @@ class KeptSandbox:
         await self._command("stop")
 
     async def freeze(self) -> Frozen:
-        """Stream the state to the sink, once. Raises SandboxError."""
+        """Stream the state to the sink, once. Raises SandboxError, and StoreError when the relay's store fails."""
         await self.ended()
         if self._frozen:
             msg = f"sandbox {self._name}: its state is frozen once and was frozen before"
@@ -199,7 +199,7 @@ class KeptSandbox:
             await stdin.drain()
 
     async def _event(self, wanted: str) -> dict[str, Any]:
-        """Return the next event of that name. Raises SandboxError when the keeper fails or goes first."""
+        """Return the next event of that name. Raises SandboxError when the keeper fails or goes first, StoreError for the relay's."""
         stdout = self._keeper.stdout
         assert stdout is not None  # noqa: S101 - it was asked for
         while line := await stdout.readline():
@@ -208,7 +208,7 @@ class KeptSandbox:
                 return event
             if event["event"] == "error":
                 msg = f"sandbox {self._name}: {event['message']}"
-                raise SandboxError(msg, cause=event["cause"])
+                raise (StoreError if event.get("store") else SandboxError)(msg, cause=event["cause"])
         code = await self._keeper.wait()
         said = (await self._errors).decode("utf-8", "replace").strip()
         msg = f"sandbox {self._name}: its keeper ended with {code} before '{wanted}': {said or 'it said nothing'}"

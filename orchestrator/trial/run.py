@@ -10,7 +10,7 @@ import asyncio
 import time
 from dataclasses import dataclass
 
-from orchestrator.errors import GraderError, InfrastructureError
+from orchestrator.errors import GraderError, InfrastructureError, LeaseLostError, StoreError
 from orchestrator.interfaces import Ending, Frozen, PlannedTrial, Registration, Sandbox, TrialEnd
 from orchestrator.records.outcome import Outcome, Seal, Times
 from orchestrator.records.state import Finding
@@ -27,8 +27,8 @@ from orchestrator.trial.marker import commit_outcome
 async def run_trial(run: str, planned: PlannedTrial, crew: Crew, stop: asyncio.Event) -> TrialEnd:
     """Launch until there is an outcome that is not ours to repeat, then have it graded.
 
-    Raises StoreError when an outcome cannot be committed, LeaseLostError when another driver has the run, SpendingLimitError when the next
-    launch is not covered by the run's limit, and InfrastructureError when the services are gone for good.
+    Raises StoreError when an outcome cannot be committed or the store fails for all alike, LeaseLostError when another driver has the run,
+    SpendingLimitError when the next launch is not covered by the run's limit, and InfrastructureError when the services are gone for good.
     """
     first = planned.first_launch
     outcome = await _launch(run, planned, first, crew, stop)
@@ -57,8 +57,8 @@ async def grade(run: str, planned: PlannedTrial, outcome: Outcome, crew: Crew) -
 async def _launch(run: str, planned: PlannedTrial, launch: int, crew: Crew, stop: asyncio.Event) -> Outcome:
     """Run one launch and commit its outcome. What fails on our side becomes an outcome of class ``infra``.
 
-    Raises InfrastructureError when the services are gone for good, and SpendingLimitError: then nothing was launched, and no launch is used
-    up.
+    Raises InfrastructureError when the services are gone for good, StoreError when the store fails whatever is asked of it, so that the
+    next launch would fail alike, and SpendingLimitError: none of them uses up a launch.
     """
     await crew.ready()  # nothing is set aside while the services are gone
     await crew.allowance.reserve(planned, launch)
@@ -74,7 +74,7 @@ async def _launch(run: str, planned: PlannedTrial, launch: int, crew: Crew, stop
 
 
 async def _reserved(run: str, planned: PlannedTrial, launch: int, crew: Crew, stop: asyncio.Event) -> Outcome:
-    """Run a launch that is set aside for and commit its outcome. Raises InfrastructureError when it cannot be committed."""
+    """Run a launch that is set aside for and commit its outcome. Raises what ``_ends_the_run`` names."""
     started = time.time()
     crew.observer.phase(planned.id, "starting")
     usage = NOTHING_USED
@@ -82,10 +82,13 @@ async def _reserved(run: str, planned: PlannedTrial, launch: int, crew: Crew, st
         registration = await crew.gateway.register(request(run, planned, launch, crew))
         try:
             outcome = await _act(run, planned, launch, crew, registration, stop)
-        except InfrastructureError:
-            usage = await _used(planned, registration, crew)
+        except InfrastructureError as error:
+            if not _ends_the_run(error):
+                usage = await _used(planned, registration, crew)
             raise
     except InfrastructureError as error:
+        if _ends_the_run(error):
+            raise
         outcome = _lost(run, planned, launch, crew, _Lost(error, started, usage))
     if outcome.outcome_class == "infra":  # raised here, or seen at the gateway: the observer must know of both
         crew.observer.launch_failed(
@@ -93,6 +96,11 @@ async def _reserved(run: str, planned: PlannedTrial, launch: int, crew: Crew, st
         )
     await crew.hold()
     return await commit_outcome(crew.store, outcome)
+
+
+def _ends_the_run(error: InfrastructureError) -> bool:
+    """Return whether no other launch would fare better: another driver has the run, or the store fails whatever is asked of it."""
+    return isinstance(error, LeaseLostError) or (isinstance(error, StoreError) and error.spares_none)
 
 
 async def _used(planned: PlannedTrial, registration: Registration, crew: Crew) -> Usage:
@@ -112,6 +120,7 @@ async def _act(
         crew.observer.phase(planned.id, "running")
         ending, cancelled = await _until_dead(sandbox, registration, crew, stop)
         crew.observer.phase(planned.id, "freezing")
+        await crew.hold()  # nothing dies any more, so a store that is away is waited for here, before what needs it
         seal = await crew.gateway.seal(registration.launch)
         frozen = await sandbox.freeze()
         labels = {**crew.labels, **sandbox.labels}

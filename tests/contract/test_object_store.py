@@ -18,7 +18,6 @@ import pytest
 
 from orchestrator.errors import NotFoundError, StoreError
 from orchestrator.interfaces import ObjectStore
-from orchestrator.storage.markers import commit
 from orchestrator.storage.open import open_store
 
 STORES: dict[str, Callable[[pytest.FixtureRequest], str]] = {
@@ -300,27 +299,3 @@ def test_a_listing_holds_all_that_was_created_before_it(url: str) -> None:
         child.kill()
         child.wait()
         child.stdout.close()
-
-
-def test_commit_tells_our_own_marker_from_a_strangers(store: ObjectStore) -> None:
-    async def scenario() -> None:
-        record = json.dumps({"writer_id": "me", "n": 1}).encode()
-        assert await commit(store, "outcomes/a", record, "me")
-        assert await commit(store, "outcomes/a", record, "me")  # a second try after a lost answer
-        assert not await commit(store, "outcomes/a", b'{"writer_id": "you"}', "you")
-        assert await store.get("outcomes/a") == record
-
-    asyncio.run(scenario())
-
-
-@pytest.mark.parametrize("there", [b"not json", b"[]", b"{}", b'{"writer_id": 1}'])
-def test_commit_never_takes_an_odd_marker_for_ours(store: ObjectStore, there: bytes) -> None:
-    async def scenario() -> None:
-        await store.create("outcomes/a", there)
-        if there == b"not json":
-            with pytest.raises(StoreError, match="outcomes/a"):
-                await commit(store, "outcomes/a", b"{}", "me")
-        else:
-            assert not await commit(store, "outcomes/a", b"{}", "me")
-
-    asyncio.run(scenario())

@@ -118,7 +118,7 @@ def freeze(spec: dict[str, Any], areas: Areas, output: bytes) -> None:
                 blobs["entries"] = to_relay(sink["socket"], sink["token"], "entries", freezer.entries)
                 blobs["changes"] = to_relay(sink["socket"], sink["token"], "changes", freezer.changes)
         except SinkError as error:
-            say("error", cause="freeze", message=str(error))
+            say("error", cause=error.store or "freeze", message=str(error), store=bool(error.store))
             return
         findings = freezer.findings
         if freezer.findings_cut:

@@ -22,7 +22,11 @@ _PIECE = 256 << 10
 
 
 class SinkError(Exception):
-    """The state could not be delivered. The message says what answered how."""
+    """The state could not be delivered. The message says what answered how; ``store`` is the store's own word when it was the store."""
+
+    def __init__(self, message: str, store: str = "") -> None:
+        super().__init__(message)
+        self.store = store
 
 
 def to_folder(folder: str, name: str, blob: Blob) -> dict[str, Any]:
@@ -51,7 +55,7 @@ def to_relay(socket: str, token: str, name: str, blob: Blob) -> dict[str, Any]:
 
     A lost reply is repaired by sending again: the relay then answers 409 with what it committed before. What it says must be what was sent.
     """
-    failure = ""
+    failure = store = ""
     for _ in range(_TRIES):
         try:
             status, body, sha, size = _put(socket, token, name, blob)
@@ -59,13 +63,23 @@ def to_relay(socket: str, token: str, name: str, blob: Blob) -> dict[str, Any]:
             failure = f"{error.strerror or error}"
             continue
         if status not in (200, 409):
-            failure = f"HTTP {status}: {body[:300]!r}"
+            failure, store = f"HTTP {status}: {body[:300]!r}", _store_word(status, body)
             if status < 500:
                 break
             continue
         return _verified(name, status, body, sha, size)
     msg = f"the relay at {socket} did not take the frozen {name}: {failure}"
-    raise SinkError(msg)
+    raise SinkError(msg, store)
+
+
+def _store_word(status: int, body: str) -> str:
+    """Return the cause that a relay gives when its store fails (503), else an empty word."""
+    if status != 503:
+        return ""
+    try:
+        return str(read_json(body)["error"]["type"])
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def _verified(name: str, status: int, body: str, sha: str, size: int) -> dict[str, Any]:
