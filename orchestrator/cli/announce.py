@@ -10,26 +10,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from orchestrator.driver.execute import Execution
-    from orchestrator.driver.order import Loaded, Order
+    from orchestrator.driver.order import Sizes
+    from orchestrator.errors import SpendingLimitError
     from orchestrator.plan.trials import Remaining
     from orchestrator.records.manifest import RunManifest
-
-Sizes = dict[str, dict[str, int]]
-"""Task to agent to trials; an agent that does not run a task is absent."""
-
-
-def sizes_of(order: Order, loaded: Loaded) -> Sizes:
-    """Return how many trials an order has."""
-    from orchestrator.records.manifest import runs_task
-
-    return {
-        task.task.id: {
-            agent.name: order.samples or task.task.samples
-            for agent in loaded.agents
-            if runs_task(agent.name, task.bundles.solutions)
-        }
-        for task in loaded.tasks
-    }
+    from orchestrator.settings import Settings
 
 
 def announce(suite: str, sizes: Sizes, agents: Sequence[str], where: tuple[str, Mapping[str, str]]) -> None:
@@ -82,7 +67,7 @@ def print_plan(suite: str, sizes: Sizes, agents: Sequence[str], *, as_json: bool
         print("  ".join([first.ljust(widths[0]), *cells]))
 
 
-def ending(manifest: RunManifest, execution: Execution, *, stopped_by: str | None = None) -> int:
+def ending(manifest: RunManifest, execution: Execution, settings: Settings, *, stopped_by: str | None = None) -> int:
     """Say what is left and return the exit code; ``stopped_by`` says who stopped it, if anybody did."""
     from orchestrator.report.program import program
     from orchestrator.report.text import named, plural
@@ -93,6 +78,11 @@ def ending(manifest: RunManifest, execution: Execution, *, stopped_by: str | Non
     if stopped_by is not None and execution.left:
         print(f"stopped by {stopped_by} with {left} left; go on with: {again}", file=sys.stderr)
         return 130
+    if execution.limited is not None:
+        print(
+            f"{execution.limited}; {left} {are} left; {_with_more(again, execution.limited, settings)}", file=sys.stderr
+        )
+        return execution.limited.exit_code
     if execution.paused is not None:
         print(f"{execution.paused}\n{left} {are} left; when the cause is gone, go on with: {again}", file=sys.stderr)
         return 5
@@ -111,3 +101,12 @@ def ending(manifest: RunManifest, execution: Execution, *, stopped_by: str | Non
         )
         return 5
     return 0
+
+
+def _with_more(again: str, limited: SpendingLimitError, settings: Settings) -> str:
+    """Return how to go on with a higher limit; the settings may be what holds it down."""
+    enough, own = limited.enough_usd, settings.limits.cost_usd
+    words = f"go on with: {again} --max-cost {enough:g}, or more"
+    if own is None or own >= enough:
+        return words
+    return f"{words}, once limits.cost_usd ({settings.sources['limits.cost_usd']}) allows it"

@@ -25,6 +25,23 @@ ConcurrencyOption = Annotated[
 ]
 
 
+def _usd(text: str) -> float:
+    try:
+        amount = float(text)
+    except ValueError:
+        amount = 0.0
+    if not 0 < amount < float("inf"):
+        msg = f"{text!r} is not an amount above 0; write US dollars, for example 5 or 0.50"
+        raise typer.BadParameter(msg)
+    return amount
+
+
+MaxCostOption = Annotated[
+    float | None,
+    typer.Option("--max-cost", metavar="USD", parser=_usd, help="Most that the run may spend, in US dollars."),
+]
+
+
 def settings_from(**overrides: Any) -> Settings:
     """Return the settings with what was typed on top; None means not typed."""
     from orchestrator.settings import load_settings

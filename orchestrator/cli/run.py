@@ -12,6 +12,7 @@ from orchestrator.cli.options import (
     BackendOption,
     ConcurrencyOption,
     JsonOption,
+    MaxCostOption,
     RunArgument,
     StoreOption,
     run_async,
@@ -55,6 +56,7 @@ def submit(  # noqa: PLR0913, PLR0917 - one parameter for each option
     run_id: Annotated[
         str | None, typer.Option("--run-id", metavar="ID", help="Name of the run; made up when absent.")
     ] = None,
+    max_cost: MaxCostOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything, print what would run, and stop.")
     ] = False,
@@ -64,7 +66,9 @@ def submit(  # noqa: PLR0913, PLR0917 - one parameter for each option
 
     Failing trials do not change the exit code.
     """
+    from orchestrator.driver.limits import MAX_COST, Placed
     from orchestrator.driver.order import Order, read_order
+    from orchestrator.spec.submission import RunLimits
 
     order = Order(
         suite=target,
@@ -75,6 +79,7 @@ def submit(  # noqa: PLR0913, PLR0917 - one parameter for each option
         backend=backend,
         concurrency=concurrency,
         run_id=run_id,
+        limits=(Placed(MAX_COST, RunLimits(cost_usd=max_cost)),),
     )
     order = read_order(target, order)
     settings = settings_from(store=store, backend=order.backend, concurrency=order.concurrency)
@@ -86,15 +91,17 @@ def submit(  # noqa: PLR0913, PLR0917 - one parameter for each option
 def resume(
     run: RunArgument = "last",
     concurrency: ConcurrencyOption = None,
+    max_cost: MaxCostOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Go on with a run that was interrupted.
 
-    What is committed stays, what is missing is run, what is not graded is graded.
+    What is committed stays, what is missing is run, what is not graded is graded. --max-cost takes the place of the run's own limit, this
+    time.
     """
     settings = settings_from(store=store, concurrency=concurrency)
-    raise typer.Exit(run_async(_stoppable(lambda stop: _resume(run, settings, stop, as_json=as_json))))
+    raise typer.Exit(run_async(_stoppable(lambda stop: _resume(run, max_cost, settings, stop, as_json=as_json))))
 
 
 async def _stoppable(work: Callable[[Stop], Coroutine[Any, Any, int]]) -> int:
@@ -105,14 +112,14 @@ async def _stoppable(work: Callable[[Stop], Coroutine[Any, Any, int]]) -> int:
 
 
 async def _submit(order: Order, settings: Settings, stop: Stop, *, dry_run: bool, as_json: bool) -> int:
-    from orchestrator.cli.announce import announce, print_plan, sizes_of
+    from orchestrator.cli.announce import announce, print_plan
     from orchestrator.driver.local import open_place
-    from orchestrator.driver.order import load_order
+    from orchestrator.driver.order import load_order, sizes_of
     from orchestrator.driver.prepare import check_order, publish
 
     loaded = load_order(order)
     with open_place(settings) as place:
-        check_order(loaded, place.backend, settings)
+        check_order(order, loaded, place.backend, settings)
         labels = dict(await place.backend.preflight())
         suite, sizes = loaded.suite.suite.id, sizes_of(order, loaded)
         agents = [agent.name for agent in loaded.agents]
@@ -127,31 +134,34 @@ async def _submit(order: Order, settings: Settings, stop: Stop, *, dry_run: bool
         return await _drive(settings, place, manifest, stop, as_json=as_json)
 
 
-async def _resume(text: str, settings: Settings, stop: Stop, *, as_json: bool) -> int:
+async def _resume(text: str, max_cost: float | None, settings: Settings, stop: Stop, *, as_json: bool) -> int:
     from orchestrator import wiring
     from orchestrator.cli.announce import announce_resume, ending
     from orchestrator.driver.committed import load_manifest
     from orchestrator.driver.execute import nothing_left, what_is_left
+    from orchestrator.driver.limits import when_resumed
     from orchestrator.driver.local import open_place
     from orchestrator.driver.prepare import check_resume
     from orchestrator.report.select import resolve_run
 
     store = wiring.object_store(settings.store)
     stored = await load_manifest(store, await resolve_run(store, text))
+    limits = when_resumed(stored, max_cost, settings)
+    manifest = stored.model_copy(update={"limits": limits.limits})
     left = await what_is_left(stored, store)
     announce_resume(stored, left)
     if (done := nothing_left(left)) is not None:
         await _commit_rows(store, settings, stored.run)  # a driver that was killed last of all has not
         await _print_report(store, stored.run, as_json=as_json)
-        return ending(stored, done)
+        return ending(stored, done, settings)
     with open_place(settings, stored.backend) as place:
-        check_resume(stored, settings)
+        check_resume(stored, settings, limits)
         await place.backend.preflight()
 
-        async def manifest(_: str) -> RunManifest:
-            return stored
+        async def made(_: str) -> RunManifest:
+            return manifest
 
-        return await _drive(settings, place, manifest, stop, as_json=as_json)
+        return await _drive(settings, place, made, stop, as_json=as_json)
 
 
 async def _drive(
@@ -186,7 +196,7 @@ async def _drive(
                 raise
     await _commit_rows(place.store, settings, manifest.run)
     await _print_report(place.store, manifest.run, as_json=as_json)
-    return ending(manifest, execution, stopped_by=stop.asked_by)
+    return ending(manifest, execution, settings, stopped_by=stop.asked_by)
 
 
 async def _commit_rows(store: ObjectStore, settings: Settings, run: str) -> None:

@@ -15,9 +15,11 @@ from orchestrator.driver.execute import Execution, execute
 from orchestrator.driver.inline import InlinePool
 from orchestrator.driver.lease import Holder, drive_run
 from orchestrator.driver.order import refuse
+from orchestrator.driver.purse import Purse
 from orchestrator.driver.services import Services, local_services, scratch_folder
 from orchestrator.driver.tally import Tally
-from orchestrator.interfaces import ObjectStore, Observer, SandboxBackend, TrialPool
+from orchestrator.interfaces import Allowance, ObjectStore, Observer, SandboxBackend, TrialPool
+from orchestrator.plan.cost import nano
 from orchestrator.plan.refuse import settings_refusals
 from orchestrator.records.lease import StopRequest
 from orchestrator.records.manifest import RunManifest
@@ -85,7 +87,8 @@ class Local:
         silent: Callable[[float], None] = lambda seconds: None,
     ) -> Execution:
         """Take a run and drive it to its end, or until the stopper is asked to stop it; ``waiting`` hears of a silent driver that is given
-        a term to show that it lives, ``silent`` of a store that does not answer.
+        a term to show that it lives, ``silent`` of a store that does not answer. The manifest's limits are those in force, which may be
+        others than in the store.
 
         Raises RefusedError when another driver has the run, and LeaseLostError when one takes it away.
         """
@@ -110,7 +113,7 @@ class Local:
                 hold=lease.hold,
                 epoch=lease.epoch,
                 writer=writer,
-                allowance=Unlimited(),
+                allowance=await self._allowance(manifest, lease.epoch),
             )
             pool: TrialPool = InlinePool(crew, breaker, self.concurrency)
             stopper.use(pool)
@@ -118,6 +121,12 @@ class Local:
             execution = await execute(manifest, self.store, pool, breaker)
             lease.ending = execution.why_released(stopper.asked_by)
             return execution
+
+    async def _allowance(self, manifest: RunManifest, epoch: int) -> Allowance:
+        limit = manifest.limits.cost_usd
+        if limit is None:
+            return Unlimited()
+        return await Purse.load(self.store, manifest, nano(limit), epoch, wiring.prices(self.settings))
 
 
 @contextlib.asynccontextmanager

@@ -13,9 +13,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from orchestrator import __version__
+from orchestrator.driver.limits import InForce, Placed, in_force
 from orchestrator.errors import Problem, RefusedError, SpecError, nearest
 from orchestrator.plan.refuse import submission_refusals
-from orchestrator.records.manifest import Bundles, Code, ManifestAgent, ManifestTask, RunManifest
+from orchestrator.records.manifest import Bundles, Code, ManifestAgent, ManifestTask, RunManifest, runs_task
 from orchestrator.records.state import EndedAs
 from orchestrator.settings import Settings
 from orchestrator.spec.agent import Agent
@@ -45,6 +46,12 @@ class Order:
     backend: str | None = None
     concurrency: int | None = None
     run_id: str | None = None
+    limits: tuple[Placed, ...] = ()
+    """What was typed and what the submission file says."""
+
+    def in_force(self, settings: Settings) -> InForce:
+        """Return the limits that hold for the run: the smallest of all."""
+        return in_force(settings, self.limits)
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,22 @@ class Loaded:
     suite: LoadedSuite
     tasks: tuple[LoadedTask, ...]
     agents: tuple[LoadedAgent, ...]
+
+
+Sizes = dict[str, dict[str, int]]
+"""Task to agent to trials; an agent that does not run a task is absent."""
+
+
+def sizes_of(order: Order, loaded: Loaded) -> Sizes:
+    """Return how many trials an order has."""
+    return {
+        task.task.id: {
+            agent.name: order.samples or task.task.samples
+            for agent in loaded.agents
+            if runs_task(agent.name, task.bundles.solutions)
+        }
+        for task in loaded.tasks
+    }
 
 
 def read_order(target: Path, order: Order) -> Order:
@@ -82,6 +105,7 @@ def read_order(target: Path, order: Order) -> Order:
         tasks=order.tasks or submission.tasks,
         backend=order.backend or (None if submission.backend == "auto" else submission.backend),
         concurrency=order.concurrency or submission.concurrency,
+        limits=(*order.limits, Placed(f"limits of {target}", submission.limits)),
     )
 
 
@@ -285,6 +309,7 @@ def build_manifest(
         labels=labels,
         pool=settings.pool,
         max_launches=settings.max_launches,
+        limits=order.in_force(settings).limits,
         price_table=price_table([agent.agent for agent in agents], settings),
         grader_version=grader_version,
     )

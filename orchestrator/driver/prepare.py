@@ -3,36 +3,47 @@
 from __future__ import annotations
 
 from orchestrator import wiring
+from orchestrator.driver.limits import InForce
 from orchestrator.driver.local import Place
-from orchestrator.driver.order import Loaded, Order, build_manifest, manifest_agent, price_table, refuse
+from orchestrator.driver.order import Loaded, Order, build_manifest, manifest_agent, price_table, refuse, sizes_of
 from orchestrator.errors import Problem, SpecError, nearest
 from orchestrator.interfaces import SandboxBackend
+from orchestrator.plan.cost import dollars, nano, unpriced
 from orchestrator.plan.refuse import refusals
 from orchestrator.records import keys
 from orchestrator.records.manifest import RunManifest
 from orchestrator.settings import KNOWN_PROVIDERS, Settings
+from orchestrator.spec.agent import Agent
 from orchestrator.spec.bundle import Bundle
 from orchestrator.spec.loaded import LoadedAgent
 from orchestrator.storage.bundles import publish as publish_bundle
 
 
-def check_order(loaded: Loaded, backend: SandboxBackend, settings: Settings) -> None:
-    """Raise RefusedError with everything that this version, backend or configuration cannot give."""
+def check_order(order: Order, loaded: Loaded, backend: SandboxBackend, settings: Settings) -> None:
+    """Raise RefusedError with everything that this version, backend or configuration cannot give, and that no limit allows."""
+    limits = order.in_force(settings)
     agents = [(agent.name, agent.agent) for agent in loaded.agents]
     reasons = refusals((task.task for task in loaded.tasks), agents, backend, wiring.agent_refusals)
+    reasons += _too_many(sum(sum(row.values()) for row in sizes_of(order, loaded).values()), limits)
     for agent in loaded.agents:
         reasons += _solution_refusals(agent.name, loaded)
         reasons += _model_refusals(agent.name, tuple(agent.agent.models.values()), settings)
         reasons += _script_refusals(agent, loaded)
-        reasons += _price_refusals(agent, loaded, settings)
+        reasons += _price_refusals(agent, loaded, settings, limits)
     refuse(reasons)
 
 
-def check_resume(manifest: RunManifest, settings: Settings) -> None:
-    """Raise RefusedError when the settings are no longer those of the run, which would spend its launches or mix its prices."""
+def check_resume(manifest: RunManifest, settings: Settings, limits: InForce | None = None) -> None:
+    """Raise RefusedError when the settings are no longer those of the run, which would spend its launches or mix its prices.
+
+    A spending limit in ``limits`` needs every price.
+    """
     reasons = []
     for each in manifest.agents:
         reasons += _model_refusals(each.name, tuple(each.agent.models.values()), settings)
+        if limits is not None and limits.limits.cost_usd is not None:
+            why = _limited(limits)
+            reasons += [_unpriced(each.name, model, why) for model in unpriced_models(each.agent, settings)]
     if price_table([each.agent for each in manifest.agents], settings) != manifest.price_table:
         reasons.append(
             f"run {manifest.run} was submitted with other prices; give orchestrate.toml the prices of that time"
@@ -72,16 +83,39 @@ def _configured(provider: str) -> str:
     )
 
 
-def _price_refusals(agent: LoadedAgent, loaded: Loaded, settings: Settings) -> list[str]:
-    limited = [task.task.id for task in loaded.tasks if task.task.budgets.max_cost_usd is not None]
-    unpriced = sorted(set(manifest_agent(agent).agent.models.values()) - set(agent.agent.prices) - set(settings.prices))
-    if not limited or not unpriced:
+def _too_many(planned: int, limits: InForce) -> list[str]:
+    most = limits.limits.trials
+    if most is None or planned <= most:
         return []
-    return [
-        f"agent {agent.name}: {model} has no known price, and {len(limited)} tasks limit the cost (first: {limited[0]}); "
-        f"give it under 'prices' in the agent file or in orchestrate.toml, or take max_cost_usd out"
-        for model in unpriced
-    ]
+    allowed = f"{planned:,} trials are planned, and at most {most:,} are allowed ({limits.trials_from})"
+    return [f"{allowed}; choose fewer with --tasks, --samples or --agent, or raise that limit"]
+
+
+def unpriced_models(agent: Agent, settings: Settings) -> tuple[str, ...]:
+    """Return the models of an agent that have no price, sorted. A trial of such an agent has no known cost."""
+    return unpriced(agent.models.values(), {**wiring.prices(settings), **agent.prices})
+
+
+def _price_refusals(agent: LoadedAgent, loaded: Loaded, settings: Settings, limits: InForce) -> list[str]:
+    limited = [task.task.id for task in loaded.tasks if task.task.budgets.max_cost_usd is not None]
+    if limits.limits.cost_usd is not None:
+        why = _limited(limits)
+    elif limited:
+        why = f"{len(limited)} tasks limit the cost (first: {limited[0]})"
+    else:
+        return []
+    return [_unpriced(agent.name, model, why) for model in unpriced_models(manifest_agent(agent).agent, settings)]
+
+
+def _limited(limits: InForce) -> str:
+    return f"the run may spend at most {dollars(nano(limits.limits.cost_usd or 0))} ({limits.cost_from})"
+
+
+def _unpriced(agent: str, model: str, why: str) -> str:
+    return (
+        f"agent {agent}: {model} has no known price, and {why}; "
+        f"give it under 'prices' in the agent file or in orchestrate.toml, or take the limit out"
+    )
 
 
 def _script_refusals(agent: LoadedAgent, loaded: Loaded) -> list[str]:

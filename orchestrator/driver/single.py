@@ -36,21 +36,23 @@ class Collector:
 async def run_order(
     order: Order, loaded: Loaded, settings: Settings, stopper: Stopper
 ) -> tuple[RunManifest, list[TrialEnd]]:
-    """Run a whole order. Raises InfrastructureError when the run was paused by repeated failures of ours."""
+    """Run a whole order. Raises SpendingLimitError, and InfrastructureError when the run was paused by repeated failures of ours."""
     collector = Collector()
     with open_place(settings) as place:
-        check_order(loaded, place.backend, settings)
+        check_order(order, loaded, place.backend, settings)
         labels = dict(await place.backend.preflight())
         async with open_local(settings, place) as local:
             manifest = await publish(place, order, loaded, labels, local.services.grader_version)
             execution = await local.run(manifest, collector, stopper)
+    if execution.limited is not None:
+        raise execution.limited
     if execution.paused is not None:
         raise execution.paused
     return manifest, collector.ends
 
 
 async def run_single(order: Order, settings: Settings, stopper: Stopper) -> tuple[str, TrialId]:
-    """Run an order of one trial and return its run and its name. Raises InfrastructureError when it ended for reasons of ours."""
+    """Run an order of one trial and return its run and its name. Raises as ``run_order``, also when the trial did not end."""
     manifest, ends = await run_order(order, load_order(order), settings, stopper)
     trial = all_trials(manifest)[0].id
     if not ends:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from orchestrator.errors import Problem
 from orchestrator.interfaces import SandboxBackend
-from orchestrator.settings import Settings, SettingsFile
+from orchestrator.settings import Settings
 from orchestrator.spec.agent import RUNNABLE_AGENTS, Agent
 from orchestrator.spec.checks import RUNNABLE_CHECKS, RUNNABLE_INVARIANTS, CommandCheck
 from orchestrator.spec.submission import Submission
@@ -62,8 +62,6 @@ def submission_refusals(submission: Submission, file: str) -> list[Problem]:
     """Return one problem for each field of a submission file that this version would ignore."""
     present = {
         "pool": submission.pool != "inline",
-        "limits.trials": submission.limits.trials is not None,
-        "limits.cost_usd": submission.limits.cost_usd is not None,
         "kubernetes": bool(submission.kubernetes),
         "schedule": submission.schedule is not None,
     }
@@ -72,13 +70,7 @@ def submission_refusals(submission: Submission, file: str) -> list[Problem]:
 
 def settings_refusals(settings: Settings) -> list[str]:
     """Return one sentence for each setting that this version would ignore, with the place where it was set."""
-    usual = SettingsFile.model_fields["confirm_over_usd"].default
-    present = {
-        "pool": settings.pool != "inline",
-        "limits.trials": settings.limits.trials is not None,
-        "limits.cost_usd": settings.limits.cost_usd is not None,
-        "confirm_over_usd": settings.confirm_over_usd != usual,
-    }
+    present = {"pool": settings.pool != "inline"}
     return [
         f"setting {name} ({settings.sources.get(name, 'default')}): {_WITHOUT}"
         for name, there in present.items()

@@ -134,28 +134,35 @@ def test_an_image_is_refused_with_what_helps_here(orchestrate, suite: Path) -> N
 
 def test_what_a_submission_asks_and_this_version_ignores_is_refused_by_name(orchestrate, tmp_path: Path) -> None:
     (tmp_path / "nightly.yaml").write_text(
-        f"suite: {STARTER}\nagents: [nop]\npool: ray\nlimits: {{trials: 3, cost_usd: 1}}\n"
-        "kubernetes: {namespace: a}\nschedule: 0 3 * * *\n"
+        f"suite: {STARTER}\nagents: [nop]\npool: ray\nkubernetes: {{namespace: a}}\nschedule: 0 3 * * *\n"
     )
     done = orchestrate("submit", "nightly.yaml", "--dry-run")
     assert done.returncode == 2
-    for name in ("pool", "limits.trials", "limits.cost_usd", "kubernetes", "schedule"):
+    for name in ("pool", "kubernetes", "schedule"):
         assert f"nightly.yaml: {name}: is not honoured by this version" in done.stderr
 
 
 def test_settings_that_this_version_ignores_are_refused_with_their_place(orchestrate, tmp_path: Path) -> None:
-    (tmp_path / "orchestrate.toml").write_text(
-        'pool = "ray"\nconfirm_over_usd = 3\n[limits]\ntrials = 1\ncost_usd = 1\n'
-    )
+    (tmp_path / "orchestrate.toml").write_text('pool = "ray"\n')
     done = orchestrate("submit", STARTER, "--agent", "nop", "--dry-run")
     assert done.returncode == 2
-    for place in (
-        "pool (orchestrate.toml:1)",
-        "confirm_over_usd (orchestrate.toml:2)",
-        "limits.trials (orchestrate.toml:4)",
-        "limits.cost_usd (orchestrate.toml:5)",
-    ):
-        assert f"setting {place}: is not honoured by this version" in done.stderr
+    assert "setting pool (orchestrate.toml:1): is not honoured by this version" in done.stderr
+
+
+def test_more_trials_than_are_allowed_are_refused_with_both_numbers(orchestrate, tmp_path: Path) -> None:
+    (tmp_path / "small.yaml").write_text(f"suite: {STARTER}\nagents: [nop, oracle]\nlimits: {{trials: 30}}\n")
+    (tmp_path / "orchestrate.toml").write_text("[limits]\ntrials = 23\n")
+    done = orchestrate("submit", "small.yaml", "--samples", "1")
+    assert done.returncode == 2
+    assert "24 trials are planned, and at most 23 are allowed (limits.trials of orchestrate.toml:2)" in done.stderr
+    assert not (tmp_path / ".orchestrate/store/runs").exists()
+
+
+@pytest.mark.parametrize("amount", ["0", "nan"])
+def test_a_spending_limit_is_an_amount(orchestrate, amount: str) -> None:
+    done = orchestrate("submit", STARTER, "--agent", "nop", "--max-cost", amount)
+    assert done.returncode == 2
+    assert "not an amount above 0" in done.stderr
 
 
 def test_a_task_that_this_version_does_not_run_is_refused_by_name(orchestrate, suite: Path, tmp_path: Path) -> None:
