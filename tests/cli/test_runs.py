@@ -19,6 +19,9 @@ from typing import Any
 import pytest
 from cli_world import DEMO, STARTER, clean_environment
 
+from orchestrator.records import keys
+from orchestrator.spec.load import load_suite
+
 FAST = (
     "--tasks",
     "config-v2",
@@ -227,7 +230,10 @@ def test_a_dry_run_starts_nothing(orchestrate, tmp_path: Path) -> None:
 
 @pytest.mark.timeout(60)
 def test_trials_lost_for_our_reasons_show_in_the_exit_code(orchestrate, tmp_path: Path) -> None:
-    (tmp_path / "orchestrate.toml").write_text('cache = "/dev/null/cache"\n')
+    bundle = next(task for task in load_suite(STARTER).tasks if task.task.id == "board-figure").bundles.sandbox
+    spoilt = tmp_path / ".orchestrate/store" / keys.bundle("sandbox", bundle.digest)
+    spoilt.parent.mkdir(parents=True)
+    spoilt.write_bytes(b"no tar")
     done = orchestrate("submit", STARTER, "--agent", "nop", "--samples", "1", "--tasks", "board-figure", "--json")
     assert done.returncode == 5
     assert "1 trial has used its 3 launches, lost for our reasons: board-figure@nop:1\n" in done.stderr
@@ -237,6 +243,18 @@ def test_trials_lost_for_our_reasons_show_in_the_exit_code(orchestrate, tmp_path
     assert again.returncode == 5
     assert "nothing was left to do" in again.stderr
     assert "1 trial has used its 3 launches" in again.stderr
+
+
+@pytest.mark.timeout(60)
+def test_a_disk_of_ours_that_fails_pauses_and_uses_up_no_launch(orchestrate, tmp_path: Path) -> None:
+    (tmp_path / "orchestrate.toml").write_text('cache = "/dev/null/cache"\n')
+    words = ("submit", STARTER, "--agent", "nop", "--samples", "1", "--tasks", "board-figure", "--run-id", "r1")
+    done = orchestrate(*words)
+    assert done.returncode == 5
+    assert "free space or name another cache folder\n(infrastructure: bundle_cache)\nGo on with: " in done.stderr
+    (tmp_path / "orchestrate.toml").unlink()
+    assert orchestrate("resume", "r1").returncode == 0
+    assert [path.name for path in (tmp_path / ".orchestrate/store/outcomes").rglob("*.json")] == ["1.json"]
 
 
 class RefusesEveryKey(BaseHTTPRequestHandler):
