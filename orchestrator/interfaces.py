@@ -370,6 +370,20 @@ class Registration:
     """Where the state goes."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ProbeResult:
+    """What came of one tiny call to a model."""
+
+    model: str
+    """``provider/name``."""
+    result: Literal["answered", "refused", "failed"]
+    """``refused``: the provider does not take the key or does not know the model. ``failed``: anything else, retries included."""
+    status: int = 0
+    """HTTP status of the provider; 0 when there was none, or it answered."""
+    reason: str = ""
+    """Why it did not answer, in one line; never with the key in it."""
+
+
 class Gateway(Protocol):
     """The driver's side of the gateway. Methods may raise GatewayError, and StoreError when the store behind it fails."""
 
@@ -383,6 +397,10 @@ class Gateway(Protocol):
 
     async def seal(self, launch: str) -> Seal:
         """Revoke the agent's token, settle open calls, close the trajectory. Sealing twice gives the same seal."""
+        ...
+
+    async def probe(self, model: str) -> ProbeResult:
+        """Make one tiny call to a model of a configured provider, for no launch: nothing is recorded or counted."""
         ...
 
 
@@ -567,6 +585,7 @@ __all__ = [
     "Observer",
     "Phase",
     "PlannedTrial",
+    "ProbeResult",
     "Registration",
     "RelaySink",
     "Sandbox",

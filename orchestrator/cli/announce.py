@@ -45,6 +45,11 @@ def announce_resume(manifest: RunManifest, left: Remaining) -> None:
         print(f"run {manifest.run}: nothing was left to do", file=sys.stderr, flush=True)
 
 
+def announce_probe(models: str) -> None:
+    """Say which models are asked once before anything is launched."""
+    print(f"asking once: {models}", file=sys.stderr, flush=True)
+
+
 def print_plan(suite: str, sizes: Sizes, agents: Sequence[str], *, as_json: bool) -> None:
     """Print trials by task and agent, for ``--dry-run``."""
     if as_json:

@@ -20,13 +20,13 @@ from orchestrator.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable
 
     from orchestrator.cli.signals import Stop
     from orchestrator.driver.local import Place
     from orchestrator.driver.order import Order
     from orchestrator.interfaces import ObjectStore
-    from orchestrator.records.manifest import RunManifest
+    from orchestrator.records.manifest import ManifestAgent, RunManifest
     from orchestrator.settings import Settings
 
 
@@ -114,7 +114,7 @@ async def _stoppable(work: Callable[[Stop], Coroutine[Any, Any, int]]) -> int:
 async def _submit(order: Order, settings: Settings, stop: Stop, *, dry_run: bool, as_json: bool) -> int:
     from orchestrator.cli.announce import announce, print_plan
     from orchestrator.driver.local import open_place
-    from orchestrator.driver.order import load_order, sizes_of
+    from orchestrator.driver.order import load_order, manifest_agent, sizes_of
     from orchestrator.driver.prepare import check_order, publish
 
     loaded = load_order(order)
@@ -131,7 +131,8 @@ async def _submit(order: Order, settings: Settings, stop: Stop, *, dry_run: bool
         async def manifest(grader_version: str) -> RunManifest:
             return await publish(place, order, loaded, labels, grader_version)
 
-        return await _drive(settings, place, manifest, stop, as_json=as_json)
+        models_of = [manifest_agent(agent) for agent in loaded.agents]
+        return await _drive(settings, place, models_of, manifest, stop, as_json=as_json)
 
 
 async def _resume(text: str, max_cost: float | None, settings: Settings, stop: Stop, *, as_json: bool) -> int:
@@ -161,20 +162,31 @@ async def _resume(text: str, max_cost: float | None, settings: Settings, stop: S
         async def made(_: str) -> RunManifest:
             return manifest
 
-        return await _drive(settings, place, made, stop, as_json=as_json)
+        to_run = {planned.agent.name: planned.agent for planned in left.to_run}
+        return await _drive(settings, place, to_run.values(), made, stop, as_json=as_json)
 
 
 async def _drive(
-    settings: Settings, place: Place, make: Callable[[str], Awaitable[RunManifest]], stop: Stop, *, as_json: bool
+    settings: Settings,
+    place: Place,
+    agents: Iterable[ManifestAgent],
+    make: Callable[[str], Awaitable[RunManifest]],
+    stop: Stop,
+    *,
+    as_json: bool,
 ) -> int:
-    """Start the services, drive the run, print its report. Returns the exit code."""
-    from orchestrator.cli.announce import ending
+    """Start the services, ask the models of the agents that have something to run, drive the run, print its report.
+
+    Returns the exit code.
+    """
+    from orchestrator.cli.announce import announce_probe, ending
     from orchestrator.cli.progress import Progress
     from orchestrator.driver.local import open_local
     from orchestrator.errors import InfrastructureError, LeaseLostError, RefusedError
     from orchestrator.report.program import program
 
     async with open_local(settings, place) as local:
+        await local.probe(agents, announce_probe)
         manifest = await make(local.services.grader_version)
         stop.hint = f"Go on with: {program()} resume {manifest.run}"
         with Progress() as progress:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -15,6 +15,7 @@ from orchestrator.driver.execute import Execution, execute
 from orchestrator.driver.inline import InlinePool
 from orchestrator.driver.lease import Holder, drive_run
 from orchestrator.driver.order import refuse
+from orchestrator.driver.probe import models_to_probe, probe_models
 from orchestrator.driver.purse import Purse
 from orchestrator.driver.services import Services, local_services, scratch_folder
 from orchestrator.driver.tally import Tally
@@ -22,7 +23,7 @@ from orchestrator.interfaces import Allowance, ObjectStore, Observer, SandboxBac
 from orchestrator.plan.cost import nano
 from orchestrator.plan.refuse import settings_refusals
 from orchestrator.records.lease import StopRequest
-from orchestrator.records.manifest import RunManifest
+from orchestrator.records.manifest import ManifestAgent, RunManifest
 from orchestrator.settings import MOST_AT_ONE_TIME, Settings
 from orchestrator.trial.allowance import Unlimited
 
@@ -121,6 +122,18 @@ class Local:
             execution = await execute(manifest, self.store, pool, breaker)
             lease.ending = execution.why_released(stopper.asked_by)
             return execution
+
+    async def probe(self, agents: Iterable[ManifestAgent], asking: Callable[[str], None] = lambda models: None) -> None:
+        """Ask each model of these agents once; ``asking`` hears which ones, if there are any.
+
+        Raises RefusedError and InfrastructureError as ``probe_models`` does.
+        """
+        at, models = self.services, models_to_probe(agents)
+        if not models:
+            return
+        asking(", ".join(models))
+        async with wiring.gateway_client(at.gateway_socket, at.door_socket, at.gateway_token) as gateway:
+            await probe_models(gateway, models, self.settings)
 
     async def _allowance(self, manifest: RunManifest, epoch: int) -> Allowance:
         limit = manifest.limits.cost_usd

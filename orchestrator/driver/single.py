@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.driver.local import Stopper, open_local, open_place
-from orchestrator.driver.order import Loaded, Order, load_order
+from orchestrator.driver.order import Loaded, Order, load_order, manifest_agent
 from orchestrator.driver.prepare import check_order, publish
 from orchestrator.errors import InfrastructureError
 from orchestrator.interfaces import Phase, TrialEnd
@@ -42,6 +42,7 @@ async def run_order(
         check_order(order, loaded, place.backend, settings)
         labels = dict(await place.backend.preflight())
         async with open_local(settings, place) as local:
+            await local.probe(map(manifest_agent, loaded.agents))
             manifest = await publish(place, order, loaded, labels, local.services.grader_version)
             execution = await local.run(manifest, collector, stopper)
     if execution.limited is not None:

@@ -13,12 +13,13 @@ from pydantic import BaseModel, ValidationError
 
 from orchestrator.errors import StoreError
 from orchestrator.gateway.launch import Launch, Part
+from orchestrator.gateway.probe import probe
 from orchestrator.gateway.refusal import Refusal
 from orchestrator.gateway.registry import Registry
 from orchestrator.gateway.relay import put_state
 from orchestrator.gateway.sealing import seal, stored_seal
 from orchestrator.gateway.tokens import bearer
-from orchestrator.gateway.wire import LaunchBody, LaunchName, StopAnswer
+from orchestrator.gateway.wire import LaunchBody, LaunchName, ProbeBody, StopAnswer
 from orchestrator.interfaces import ObjectStore
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ class AdminSide:
                 web.get("/admin/launches/{launch}", self._live),
                 web.get("/admin/launches/{launch}/stop", self._stop),
                 web.post("/admin/launches/{launch}/seal", self._seal),
+                web.post("/admin/probe", self._probe),
                 web.get("/launch/stop", self._freezer_stop),
                 web.put(f"/launch/state/{{part:{'|'.join(_PARTS)}}}", self._state),
             ]
@@ -67,6 +69,11 @@ class AdminSide:
     async def _stop(self, request: web.Request) -> web.Response:
         self._authorise(request)
         return _json(await _wait_for_stop(self._registry.find(request.match_info["launch"])))
+
+    async def _probe(self, request: web.Request) -> web.Response:
+        self._authorise(request)
+        body = await _parse(ProbeBody, request)
+        return _json(await probe(self._registry.configured(body.model)))
 
     async def _freezer_stop(self, request: web.Request) -> web.Response:
         return _json(await _wait_for_stop(self._freezer(request)))

@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from orchestrator.errors import GatewayError, StoreError
-from orchestrator.gateway.wire import LaunchBody, LaunchName, LiveCounters, Registered, StopAnswer, StopWord
-from orchestrator.interfaces import Door, LaunchRequest, Registration, RelaySink
+from orchestrator.gateway.wire import (
+    LaunchBody,
+    LaunchName,
+    LiveCounters,
+    ProbeAnswer,
+    ProbeBody,
+    Registered,
+    StopAnswer,
+    StopWord,
+)
+from orchestrator.interfaces import Door, LaunchRequest, ProbeResult, Registration, RelaySink
 from orchestrator.records.outcome import Seal
 
 if TYPE_CHECKING:
@@ -80,6 +89,11 @@ class GatewayClient:
             msg = f"launch {launch} was not registered by this driver"
             raise GatewayError(msg, cause="gateway_unknown_launch")
         return await self._ask("POST", f"/admin/launches/{launch}/seal", Seal, name)
+
+    async def probe(self, model: str) -> ProbeResult:
+        """Make one tiny call to a model. Raises GatewayError."""
+        found = await self._ask("POST", "/admin/probe", ProbeAnswer, ProbeBody(model=model))
+        return ProbeResult(model=model, result=found.result, status=found.status, reason=found.reason)
 
     async def live(self, launch: str) -> LiveCounters:
         """Return the counters of a running launch, for a progress display. Raises GatewayError."""

@@ -22,6 +22,7 @@ from orchestrator.gateway.scripted import ScriptedProvider
 from orchestrator.gateway.tokens import Claim, TokenMint
 from orchestrator.gateway.wire import LaunchBody, Registered
 from orchestrator.interfaces import BundleSource, TrajectoryFactory
+from orchestrator.spec.agent import is_scripted
 from orchestrator.spec.scripts import Script
 
 _REMEMBERED = 4096
@@ -29,8 +30,6 @@ _REMEMBERED = 4096
 
 _SLACK_SECONDS = 3600
 """A token outlives its launch's hard deadline by this: laying inputs, freezing, a slow store."""
-
-_SCRIPTED = "scripted"
 
 
 class Registry:
@@ -141,11 +140,15 @@ class Registry:
         if body.budgets.max_cost_usd is not None and model not in body.prices:
             msg = f"the task limits the cost, and model {model} has no price; give one in the agent file (`prices`)"
             raise Refusal(400, "unpriced_model", msg)
-        name = model.partition("/")[0]
-        if name == _SCRIPTED:
+        if is_scripted(model):
             return Route(model, ScriptedProvider(await self._script(body), body.seed), self._scripted_queue)
+        return self.configured(model)
+
+    def configured(self, model: str) -> Route:
+        """Return where calls to a model of a configured provider go. Raises Refusal 400 ``unknown_provider``."""
+        name = model.partition("/")[0]
         if name not in self._providers:
-            known = ", ".join(sorted([_SCRIPTED, *self._providers]))
+            known = ", ".join(sorted(["scripted", *self._providers]))
             msg = f"model {model} needs a provider {name!r}, and there are only: {known}; configure it or set its key"
             raise Refusal(400, "unknown_provider", msg)
         return Route(model, *self._providers[name])

@@ -64,6 +64,22 @@ class LaunchBody(LaunchName):
         )
 
 
+class ProbeBody(Record):
+    """``POST /admin/probe``: ask a model once, for no launch."""
+
+    model: str = Field(max_length=400)
+    """``provider/name``."""
+
+
+class ProbeAnswer(Record):
+    """What came of it."""
+
+    result: Literal["answered", "refused", "failed"]
+    status: int = 0
+    """The provider's; 0 when there was none, or it answered."""
+    reason: str = ""
+
+
 class Registered(Record):
     """The answer to a registration."""
 

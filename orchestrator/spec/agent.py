@@ -14,6 +14,11 @@ ModelId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]+/\S+$")]
 """``provider/name``; the provider ``scripted`` plays conversations from files."""
 
 
+def is_scripted(model: str) -> bool:
+    """Return whether a model plays conversations from files: nobody has to be asked for it, and nobody charges for it."""
+    return model.startswith("scripted/")
+
+
 class Price(Spec):
     """US dollars for a million tokens."""
 
@@ -74,7 +79,7 @@ class Agent(Spec):
             problems.append("type 'react' needs 'models'")
         if self.type == "scripted" and not self.scripts:
             problems.append("type 'scripted' needs 'scripts'")
-        if any(model.startswith("scripted/") for model in self.models.values()) and not self.scripts:
+        if any(is_scripted(model) for model in self.models.values()) and not self.scripts:
             problems.append("a model of the provider 'scripted' needs 'scripts'")
         if problems:
             raise ValueError("; ".join(problems))

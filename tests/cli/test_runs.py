@@ -262,7 +262,10 @@ class RefusesEveryKey(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.dumps({"error": {"message": f"unknown key {self.headers['Authorization']}"}}).encode()
-        self.send_response(401)
+        self.answer(401, body)
+
+    def answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -270,20 +273,48 @@ class RefusesEveryKey(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None: ...
 
 
-@pytest.mark.timeout(60)
-def test_a_wrong_key_pauses_the_run_and_is_never_shown(orchestrate, tmp_path: Path) -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), RefusesEveryKey) as server:
+class RefusesAllButTheFirst(RefusesEveryKey):
+    """A provider whose key is withdrawn right after the first call."""
+
+    def do_POST(self) -> None:
+        asked = self.server.__dict__.setdefault("asked", [])
+        asked.append(self.path)
+        if len(asked) > 1:
+            super().do_POST()
+        else:
+            message = {"role": "assistant", "content": "ok"}
+            self.answer(200, json.dumps({"choices": [{"index": 0, "message": message}]}).encode())
+
+
+def submit_to(handler: type[BaseHTTPRequestHandler], orchestrate, folder: Path) -> subprocess.CompletedProcess[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        (tmp_path / "key").write_text("k3y-of-nobody")
-        (tmp_path / "orchestrate.toml").write_text(
+        (folder / "key").write_text("k3y-of-nobody")
+        (folder / "orchestrate.toml").write_text(
             f'[providers.local]\nbase_url = "http://127.0.0.1:{server.server_port}"\nkey = {{file = "key"}}\n'
             '[prices."local/small"]\ninput = 1\noutput = 1\n'
         )
         done = orchestrate("submit", STARTER, "--model", "local/small", "--samples", "12", "--tasks", "board-figure")
         server.shutdown()
+    assert "k3y-of-nobody" not in done.stdout + done.stderr
+    kept = [path for path in folder.rglob("*") if path.is_file() and b"k3y-of-nobody" in path.read_bytes()]
+    assert kept == [folder / "key"]
+    return done
+
+
+def test_a_wrong_key_is_found_before_anything_is_launched(orchestrate, tmp_path: Path) -> None:
+    done = submit_to(RefusesEveryKey, orchestrate, tmp_path)
+    assert done.returncode == 2
+    assert "model local/small was refused" in done.stderr
+    assert "check its key (the file key)" in done.stderr
+    assert "nothing was launched" in done.stderr
+    assert not (tmp_path / ".orchestrate/store/runs").exists()
+
+
+@pytest.mark.timeout(60)
+def test_a_key_that_stops_working_pauses_the_run_and_is_never_shown(orchestrate, tmp_path: Path) -> None:
+    done = submit_to(RefusesAllButTheFirst, orchestrate, tmp_path)
     assert done.returncode == 5
+    assert "asking once: local/small" in done.stderr
     assert "launches in a row failed with 'model_api_error'" in done.stderr
     assert "orchestrate resume" in done.stderr
-    assert "k3y-of-nobody" not in done.stdout + done.stderr
-    kept = [path for path in tmp_path.rglob("*") if path.is_file() and b"k3y-of-nobody" in path.read_bytes()]
-    assert kept == [tmp_path / "key"]

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import GatewayError, InfrastructureError
-from orchestrator.interfaces import Gateway
+from orchestrator.interfaces import Gateway, ProbeResult
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "gateway"))
 
 from gateway_world import World, put_state
+from provider_world import ANSWER, KEY, provider
 
 
 @pytest.fixture(params=[World])
@@ -73,6 +74,7 @@ def test_every_failure_is_infrastructure_with_a_cause(world):
             here.client.register(here.request()),
             here.client.stop_reason("0" * 24),
             here.client.seal("0" * 24),
+            here.client.probe("openai/gpt-x"),
         ):
             with pytest.raises(GatewayError) as caught:
                 await call
@@ -81,3 +83,29 @@ def test_every_failure_is_infrastructure_with_a_cause(world):
         await here.client.close()
 
     asyncio.run(live())
+
+
+def test_a_probe_asks_a_model_once_and_leaves_no_trace(world):
+    async def live():
+        async with (
+            provider(ANSWER) as (url, seen),
+            world(providers={"openai": {"base_url": url, "key": KEY}}).running() as here,
+        ):
+            found = await here.client.probe("openai/gpt-x")
+            return found, [body["model"] for _, body in seen], await here.store.list("")
+
+    found, asked, objects = asyncio.run(live())
+    assert found == ProbeResult(model="openai/gpt-x", result="answered")
+    assert asked == ["gpt-x"]
+    assert objects == []
+
+
+@pytest.mark.parametrize("model", ["nobody/m", "scripted/careful", "m"])
+def test_only_models_of_configured_providers_can_be_probed(world, model):
+    async def live():
+        async with world().running() as here:
+            await here.client.probe(model)
+
+    with pytest.raises(GatewayError, match="needs a provider") as caught:
+        asyncio.run(live())
+    assert caught.value.cause == "unknown_provider"
