@@ -110,6 +110,10 @@ class BundleSource(Protocol):
         """Return a read-only folder with the bundle's files, verified against its tree digest. Raises StoreError."""
         ...
 
+    async def listing(self, digest: str) -> Path:
+        """Return the file that lists the workspace of a sandbox bundle, for ``SandboxSpec.listing``. Raises StoreError."""
+        ...
+
 
 # --- sandbox -----------------------------------------------------------------------------------------------------------------------------
 
@@ -203,6 +207,13 @@ class SandboxSpec:
     """Where the frozen state goes; None: nothing is frozen."""
     pristine: Path | None = None
     """Folder that the workspace was laid from, to compare the frozen state with; None: everything is ``added``."""
+    listing: Path | None = None
+    """What ``pristine`` holds, verified, so that nobody has to read it again. None: it is read.
+
+    Lines of JSON. First ``{"owner": [uid, gid]}`` when everything belongs to them and has the modes 0644 and 0755 alone, else null: then a
+    backend may show the files of ``pristine`` themselves and keep only what is changed. After it, sorted by the bytes of the path, ``[path,
+    "file" | "dir" | "symlink", executable, size, sha256 or null, target or null]``.
+    """
     exclude: tuple[str, ...] = ()
     """Patterns over the workspace that are not frozen."""
 

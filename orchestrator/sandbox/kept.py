@@ -78,6 +78,7 @@ def common_specification(spec: SandboxSpec) -> dict[str, Any]:
         "channel": spec.channel,
         "sink": _sink(spec.sink),
         "pristine": None if spec.pristine is None else str(spec.pristine.absolute()),
+        "listing": None if spec.listing is None else str(spec.listing.absolute()),
         "exclude": list(spec.exclude),
         "limits": {
             "cpu": limits.cpu,

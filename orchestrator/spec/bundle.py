@@ -140,10 +140,11 @@ def path_fault(path: str) -> str | None:
     """Say why a path cannot be one of a bundle; None when it can."""
     if path.startswith("/") or any(part in {"", ".", ".."} for part in path.split("/")):
         return "is not a plain relative path"
-    return _text_fault(path)
+    return text_fault(path)
 
 
-def _text_fault(path: str) -> str | None:
+def text_fault(path: str) -> str | None:
+    """Say why a path or a link's target cannot be kept as text; None when it can."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -219,7 +220,7 @@ class Reader:
             status = path.lstat()
             if fault is None and stat.S_ISLNK(status.st_mode):
                 target = str(path.readlink())
-                fault = _text_fault(target) and "is a symbolic link to a name that is not UTF-8"
+                fault = text_fault(target) and "is a symbolic link to a name that is not UTF-8"
                 fault = fault or link_fault(relative, target)
                 if fault is None:
                     return Item(relative, "symlink", 0o777, target.encode())

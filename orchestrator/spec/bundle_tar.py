@@ -7,10 +7,10 @@ import hashlib
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, Literal
+from typing import IO, Literal
 
-from orchestrator.spec.base import digest as digest_of
 from orchestrator.spec.bundle import Bundle, Item, link_fault, path_fault, write_item
+from orchestrator.spec.listing import Listed
 
 _CHUNK = 1 << 20
 _KINDS: dict[bytes, Literal["file", "symlink", "dir"]] = {
@@ -52,15 +52,15 @@ def _exactly(item: Item, size: int) -> Iterator[bytes]:
         raise OSError(errno.EIO, "the file changed while it was read", str(item.source))
 
 
-def unpack(tar: IO[bytes], folder: Path) -> str:
-    """Write the bundle of a tar into a new folder and return its tree digest, which the caller has to compare.
+def unpack(tar: IO[bytes], folder: Path) -> list[Listed]:
+    """Write the bundle of a tar into a new folder and return what it holds; the caller has to compare the tree digest.
 
     Whatever the tar says, nothing is written outside of the folder. Raises ValueError for a path, link, kind or order that no bundle has,
     and OSError.
     """
     folder.mkdir(mode=0o755)
     folder.chmod(0o755)
-    tree: list[list[Any]] = []
+    listed: list[Listed] = []
     links: set[str] = set()
     last = b""
     try:
@@ -78,23 +78,26 @@ def unpack(tar: IO[bytes], folder: Path) -> str:
                 if item.type == "symlink":
                     links.add(item.path)
                 file = members.extractfile(info) if item.type == "file" else None
-                tree.append([item.type, item.mode, item.path, _unpack_item(folder, item, file)])
+                listed.append(_unpack_item(folder, item, file))
     except (tarfile.TarError, EOFError) as error:
         msg = f"not a tar that this program wrote: {error}"
         raise ValueError(msg) from error
-    return digest_of(tree)
+    return listed
 
 
-def _unpack_item(folder: Path, item: Item, file: IO[bytes] | None) -> str:
-    digest = hashlib.sha256(item.data)
+def _unpack_item(folder: Path, item: Item, file: IO[bytes] | None) -> Listed:
+    digest, size = hashlib.sha256(item.data), 0
 
     def chunks() -> Iterator[bytes]:
+        nonlocal size
         while file is not None and (chunk := file.read(_CHUNK)):
             digest.update(chunk)
+            size += len(chunk)
             yield chunk
 
     write_item(folder, item, chunks())
-    return digest.hexdigest()
+    target = item.data.decode() if item.type == "symlink" else None
+    return Listed(item.path, item.type, item.mode, size, digest.hexdigest(), target)
 
 
 def _item_of(info: tarfile.TarInfo) -> Item:

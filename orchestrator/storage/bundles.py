@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from orchestrator.records import keys
 from orchestrator.records.keys import Audience
 from orchestrator.spec.bundle import Bundle, Reader
 from orchestrator.spec.bundle_tar import tar_of, unpack
+from orchestrator.spec.listing import Listed, one_owner, read_listing, tree_digest, workspace_listing
 
 _PIECE_BYTES = 4 << 20
 
@@ -61,8 +63,8 @@ class BundleCache:
     folder.
 
     A folder appears under its final name only when it is whole, so a process that is killed leaves nothing half. Files
-    keep the modes of the bundle, for callers copy them into sandboxes; every process verifies a folder's digest when it
-    first meets it, and fetches it anew when somebody changed it.
+    keep the modes of the bundle; every process verifies a folder's digest when it first meets it, and fetches it anew
+    when somebody changed it. Sandboxes may show the files themselves, read-only: nobody writes to them.
     """
 
     def __init__(self, store: ObjectStore, folder: Path) -> None:
@@ -77,12 +79,24 @@ class BundleCache:
         async with self._locks.setdefault(target, asyncio.Lock()):
             if target in self._verified and target.is_dir():
                 return target
-            if not await asyncio.to_thread(_holds, target, digest):
-                await self._install(keys.bundle(audience, digest), digest, target)
+            listed = await asyncio.to_thread(_held, target, digest)
+            if listed is None:
+                listed = await self._install(keys.bundle(audience, digest), digest, target)
+            if audience == "sandbox":
+                await asyncio.to_thread(_note_workspace, target, listed)
             self._verified.add(target)
             return target
 
-    async def _install(self, key: str, digest: str, target: Path) -> None:
+    async def listing(self, digest: str) -> Path:
+        """Return the file that lists the workspace of a sandbox bundle, as ``SandboxSpec.listing`` says. Raises StoreError."""
+        folder = await self.fetch("sandbox", digest)
+        file = _listing_of(folder)
+        if not await asyncio.to_thread(file.is_file):
+            self._verified.discard(folder)
+            await self.fetch("sandbox", digest)
+        return file
+
+    async def _install(self, key: str, digest: str, target: Path) -> list[Listed]:
         """Copy the bundle's tar to the disk, unpack it beside the target and rename."""
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -91,18 +105,49 @@ class BundleCache:
                 with tar.open("wb") as file:
                     async for chunk in self._store.stream(key):
                         file.write(chunk)
-                await asyncio.to_thread(_unpack, tar, digest, fresh)
+                listed = await asyncio.to_thread(_unpack, tar, digest, fresh)
                 await asyncio.to_thread(_place, fresh, digest, target)
         except OSError as error:
-            msg = f"bundle {digest} could not be unpacked to {target}: {error.strerror}; free space or name another cache folder"
-            raise StoreError(msg, cause="bundle_cache") from error
+            raise _cache_error(digest, target, error) from error
+        return listed
 
 
-def _holds(folder: Path, digest: str) -> bool:
-    """Return whether a folder is that bundle, byte for byte."""
+def _cache_error(digest: str, target: Path, error: OSError) -> StoreError:
+    msg = (
+        f"bundle {digest} could not be unpacked to {target}: {error.strerror}; free space or name another cache folder"
+    )
+    return StoreError(msg, cause="bundle_cache")
+
+
+def _held(folder: Path, digest: str) -> list[Listed] | None:
+    """Return what a folder holds when it is that bundle, byte for byte."""
     if not folder.is_dir():
-        return False
-    return read_back(folder).digest == digest
+        return None
+    try:
+        listed = read_listing(folder)
+    except OSError:  # what cannot be read is fetched anew
+        return None
+    return listed if tree_digest(listed) == digest else None
+
+
+def _listing_of(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.workspace.json")
+
+
+def _note_workspace(folder: Path, listed: list[Listed]) -> None:
+    """Write down what the workspace of a verified bundle holds. Raises StoreError."""
+    target = _listing_of(folder)
+    try:
+        owner = one_owner(folder, listed)
+        data = workspace_listing(listed, owner)
+        if target.is_file() and target.read_bytes() == data:
+            return
+        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".new-")
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        Path(name).replace(target)
+    except OSError as error:
+        raise _cache_error(folder.name, target, error) from error
 
 
 def read_back(folder: Path) -> Bundle:
@@ -113,16 +158,17 @@ def read_back(folder: Path) -> Bundle:
     return Bundle.of(Reader(everything=True).tree(folder))
 
 
-def _unpack(tar: Path, digest: str, fresh: Path) -> None:
+def _unpack(tar: Path, digest: str, fresh: Path) -> list[Listed]:
     try:
         with tar.open("rb") as file:
-            found = unpack(file, fresh)
+            listed = unpack(file, fresh)
     except ValueError as error:
         msg = f"bundle {digest} in the store cannot be unpacked: {error}; publish it again into a new store"
         raise StoreError(msg, cause="bundle_unreadable") from error
-    if found != digest:
+    if (found := tree_digest(listed)) != digest:
         msg = f"bundle {digest} in the store has the digest {found}: its bytes were changed; use a new store"
         raise StoreError(msg, cause="bundle_digest")
+    return listed
 
 
 def _place(fresh: Path, digest: str, target: Path) -> None:
@@ -131,7 +177,7 @@ def _place(fresh: Path, digest: str, target: Path) -> None:
     A folder there that is not the bundle goes first; one process at a time may do so.
     """
     with _locked(target.parent / ".lock"):
-        if _holds(target, digest):
+        if _held(target, digest) is not None:
             return
         if target.exists():
             target.rename(fresh.parent / "spoilt")

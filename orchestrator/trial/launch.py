@@ -65,6 +65,7 @@ async def sandbox_spec(planned: PlannedTrial, registration: Registration, crew: 
         door=registration.door,
         sink=registration.sink,
         pristine=sandbox / "workspace",
+        listing=await crew.bundles.listing(planned.task.bundles.sandbox),
         exclude=environment.state.exclude,
     )
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from orchestrator.errors import SpecError
 from orchestrator.spec.bundle import Bundle, Item, TaskBundles, folder_bundle, ignored
 from orchestrator.spec.bundle_tar import tar_of, unpack
+from orchestrator.spec.listing import read_listing, tree_digest
 from orchestrator.spec.load import LoadedTask, load_task
 from orchestrator.spec.task import Budgets, Task
 from tests.spec.conftest import FILES
@@ -276,7 +277,9 @@ def test_tars_are_the_same_for_the_same_bundle_and_read_back(files: dict[str, by
     tar = b"".join(tar_of(one))
     assert tar == b"".join(tar_of(two))
     with tempfile.TemporaryDirectory() as top:
-        assert unpack(io.BytesIO(tar), Path(top) / "unpacked") == one.digest
+        listed = unpack(io.BytesIO(tar), Path(top) / "unpacked")
+        assert tree_digest(listed) == one.digest
+        assert read_listing(Path(top) / "unpacked") == listed
         assert folder_bundle(Path(top) / "unpacked") == one
         one.write(Path(top) / "out")
         assert folder_bundle(Path(top) / "out").digest == one.digest

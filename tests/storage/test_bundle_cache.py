@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import io
+import json
 import os
 import stat
 import subprocess
 import sys
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -155,4 +159,52 @@ def test_processes_share_one_cache(store: FileStore, tmp_path: Path) -> None:
         assert child.wait() == 0
     assert outputs == [f"1 {BUNDLE.digest}\n"] * 3
     left = [path.name for path in (tmp_path / "cache/sandbox").iterdir()]
-    assert sorted(left) == sorted([".lock", BUNDLE.digest.removeprefix("sha256:")])
+    name = BUNDLE.digest.removeprefix("sha256:")
+    assert sorted(left) == sorted([".lock", name, f"{name}.workspace.json"])
+
+
+def listing(store: FileStore, cache: Path) -> list[Any]:
+    file = asyncio.run(BundleCache(store, cache).listing(BUNDLE.digest))
+    return [json.loads(line) for line in file.read_bytes().splitlines()]
+
+
+def test_a_bundle_lies_beside_the_list_of_its_workspace(store: FileStore, tmp_path: Path) -> None:
+    asyncio.run(publish(store, "sandbox", BUNDLE))
+    found = listing(store, tmp_path / "cache")
+    assert found == [
+        {"owner": [os.geteuid(), (tmp_path / "cache").stat().st_gid]},
+        ["deep", "dir", False, 0, None, None],
+        ["deep/er", "dir", False, 0, None, None],
+        ["deep/er/a.txt", "file", False, 1, hashlib.sha256(b"a").hexdigest(), None],
+        ["link", "symlink", False, 0, None, "deep/er/a.txt"],
+        ["run.sh", "file", True, 10, hashlib.sha256(b"#!/bin/sh\n").hexdigest(), None],
+    ]
+    assert listing(store, tmp_path / "cache") == found
+
+
+@pytest.mark.parametrize(
+    "change", [lambda f: f.chmod(0o600), lambda f: os.link(f, f.parents[4] / "x"), lambda f: f.parent.chmod(0o700)]
+)
+def test_the_list_says_when_the_files_themselves_cannot_be_shown(
+    store: FileStore, tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    asyncio.run(publish(store, "sandbox", BUNDLE))
+    folder = asyncio.run(BundleCache(store, tmp_path / "cache").fetch("sandbox", BUNDLE.digest))
+    _, *before = listing(store, tmp_path / "cache")
+    change(folder / "workspace/deep/er/a.txt")
+    assert listing(store, tmp_path / "cache") == [{"owner": None}, *before]
+
+
+def test_a_list_that_was_changed_or_lost_is_made_again(store: FileStore, tmp_path: Path) -> None:
+    async def scenario() -> list[bytes]:
+        await publish(store, "sandbox", BUNDLE)
+        cache = BundleCache(store, tmp_path / "cache")
+        file = await cache.listing(BUNDLE.digest)
+        seen = [file.read_bytes()]
+        file.unlink()
+        seen.append((await cache.listing(BUNDLE.digest)).read_bytes())
+        file.write_bytes(b"{}")
+        seen.append((await BundleCache(store, tmp_path / "cache").listing(BUNDLE.digest)).read_bytes())
+        return seen
+
+    assert len(set(asyncio.run(scenario()))) == 1

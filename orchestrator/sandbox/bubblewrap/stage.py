@@ -146,7 +146,9 @@ class Stage:
             linux.mount(part, place, "tmpfs", flags, words)
             self.writable.append(place)
         owner = None if self.user is None else (self.user, self.user)
-        self.areas = Areas(self._spec, f"{self.folder}/disk", f"{self.folder}/output", owner)
+        self.areas = Areas(
+            self._spec, f"{self.folder}/disk", f"{self.folder}/output", owner, may_mount=owner is not None
+        )
         self.areas.make()
 
     def _bind(self, source: str) -> str:

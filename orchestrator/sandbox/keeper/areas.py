@@ -5,13 +5,14 @@ One file system, ``disk``, holds workspace, home, temporary files and shared mem
 """
 
 # pathlib would double the start-up time of the keeper, and names in a sandbox are bytes.
-# ruff: noqa: PTH101, PTH102, PTH112
+# ruff: noqa: PTH101, PTH102, PTH112, PTH208
 
 from __future__ import annotations
 
 import os
 
-from orchestrator.sandbox.keeper.lay import LayError, Pristine, lay, read_pristine
+from orchestrator.sandbox.keeper import overlay
+from orchestrator.sandbox.keeper.lay import LayError, Listing, Pristine, lay, read_pristine
 from orchestrator.sandbox.keeper.program import KeeperError
 
 TYPE_CHECKING = False  # importing ``typing`` would cost the keeper a tenth of its start
@@ -38,13 +39,21 @@ def sized(limits: dict[str, Any]) -> list[tuple[str, dict[str, str]]]:
 class Areas:
     """What an agent can write, laid out on the two file systems that are mounted at ``disk`` and ``output``."""
 
-    def __init__(self, spec: dict[str, Any], disk: str, output: str, owner: tuple[int, int] | None) -> None:
-        """Take the two mount points as this process sees them, and uid and gid of the agent; None: those of this process."""
+    def __init__(
+        self, spec: dict[str, Any], disk: str, output: str, owner: tuple[int, int] | None, *, may_mount: bool = False
+    ) -> None:
+        """Take the two mount points as this process sees them, and uid and gid of the agent; None: those of this process.
+
+        ``may_mount``: this process is root in a mount namespace of its own, so a big workspace can be shown instead of copied.
+        """
         self._spec = spec
         self._disk = disk
         self._output = output
         self._owner = owner
+        self._may_mount = may_mount
+        self._listing = None if spec["listing"] is None else Listing(spec["listing"])
         self._noted: Pristine | None = None
+        self._upper = ""
         self._extra = 0
 
     def make(self) -> None:
@@ -64,8 +73,11 @@ class Areas:
         Returns a place on the file systems that is still to be shown there; None: an area holds it. Raises KeeperError and OSError.
         """
         place, shown = self._place(target)
-        note = self._spec["sink"] is not None and target == self._spec["workdir"] and source == self._spec["pristine"]
-        noted = Pristine() if note and self._noted is None else None
+        is_workspace = target == self._spec["workdir"] and source == self._spec["pristine"]
+        if is_workspace and self._show(source):
+            return None
+        note = is_workspace and self._spec["sink"] is not None and self._listing is None and self._noted is None
+        noted = Pristine() if note else None
         try:
             lay(os.fsencode(source), os.fsencode(place), self._owner, noted)
         except LayError as error:
@@ -85,8 +97,23 @@ class Areas:
         """Return what the workspace is compared with. Raises OSError."""
         if self._noted is not None:
             return self._noted
+        if self._listing is not None:
+            upper = os.open(self._upper, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) if self._upper else None
+            return Pristine(self._listing.entries(), upper)
         folder = self._spec["pristine"]
         return Pristine() if folder is None else read_pristine(os.fsencode(folder))
+
+    def _show(self, source: str) -> bool:
+        """Show the workspace itself instead of a copy, where that can be done. Returns whether it was."""
+        lower = None if self._listing is None else self._listing.owner
+        place = f"{self._disk}/workspace"
+        if not self._may_mount or self._owner is None or lower is None or self._upper or os.listdir(place):
+            return False
+        try:
+            self._upper = overlay.show(source, lower, self._owner[0], self._disk, place)
+        except OSError:
+            return False
+        return True
 
     def _areas(self) -> list[tuple[str, str]]:
         return [

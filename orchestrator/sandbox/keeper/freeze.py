@@ -19,6 +19,7 @@ import stat
 
 from orchestrator.sandbox.keeper.lay import Pristine
 from orchestrator.sandbox.keeper.linux import open_beneath
+from orchestrator.sandbox.keeper.overlay import Layers
 from orchestrator.sandbox.keeper.pax import END, header, padding
 from orchestrator.sandbox.keeper.small import json_text, new_sha256
 from orchestrator.spec.globs import covers_folder, matches_any
@@ -65,6 +66,7 @@ class Freezer:
         self.findings_cut = 0
         self._areas = sorted(areas.items())
         self._pristine = pristine.entries
+        self._layers = None if pristine.upper is None else Layers(pristine.upper, pristine.entries)
         self._exclude = exclude
         self._limit = limit
         self._left = 2 * limit
@@ -129,8 +131,8 @@ class Freezer:
         else:
             self.findings_cut += 1
 
-    def _walk(self, root: int, area: str) -> Iterator[tuple[bytes, os.stat_result]]:
-        """Yield path and status of everything below ``root``, in the order of the raw path bytes."""
+    def _walk(self, root: int, area: str) -> Iterator[tuple[bytes, os.stat_result | None]]:
+        """Yield path and status of everything below ``root``, in the order of the raw path bytes. No status: it is as it was."""
         top = self._list(root, area, b"")
         if top is None:
             self.note("too_many_names", f"{area}: nothing of it is listed")
@@ -143,6 +145,9 @@ class Freezer:
             if item.endswith(b"/"):
                 stack.append(self._contents.pop(item[:-1], []))
                 continue
+            if self._is_untouched(area, item):
+                yield item, None
+                continue
             info = self._status(root, item)
             if info is None:
                 self.note("vanished", f"{area}/{readable(item)}")
@@ -154,26 +159,37 @@ class Freezer:
 
         None: there are more names than a list has room for.
         """
+        left = self._names_left
+        found: list[bytes] = []
         try:
-            descriptor = open_beneath(root, folder or b".", os.O_RDONLY | os.O_DIRECTORY)
+            for path, is_folder in self._content_of(root, area, folder):
+                left -= len(path)
+                if left < 0:
+                    return None
+                self._add(found, area, path, is_folder)
         except OSError as error:
             self.note("unreadable", f"{area}/{readable(folder)}: {error.strerror}")
             return []
-        left = self._names_left
-        try:
-            found: list[bytes] = []
-            with os.scandir(descriptor) as items:
-                for item in items:
-                    path = os.path.join(folder, os.fsencode(item.name))
-                    left -= len(path)
-                    if left < 0:
-                        return None
-                    self._add(found, area, path, item.is_dir(follow_symlinks=False))
-        finally:
-            os.close(descriptor)
         self._names_left = left
         found.sort(reverse=True)
         return found
+
+    def _content_of(self, root: int, area: str, folder: bytes) -> Iterator[tuple[bytes, bool]]:
+        """Yield the paths in a folder, and whether each is a folder. Raises OSError."""
+        if self._layers is not None and self._is_untouched(area, folder):
+            yield from self._layers.children(folder)
+            return
+        descriptor = open_beneath(root, folder or b".", os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            with os.scandir(descriptor) as items:
+                for item in items:
+                    yield os.path.join(folder, os.fsencode(item.name)), item.is_dir(follow_symlinks=False)
+        finally:
+            os.close(descriptor)
+
+    def _is_untouched(self, area: str, path: bytes) -> bool:
+        """Return whether nothing has to be read to know what is there: the overlay shows what the lower folder has."""
+        return self._layers is not None and area == "workspace" and self._layers.untouched(path)
 
     def _add(self, found: list[bytes], area: str, path: bytes, is_folder: bool) -> None:
         text = os.fsdecode(path) if self._exclude and area == "workspace" else ""
@@ -197,8 +213,8 @@ class Freezer:
         except OSError:
             return None
 
-    def _entry(self, area: str, root: int, path: bytes, info: os.stat_result, before: Laid | None) -> str:
-        seen = self._look(area, root, path, info)
+    def _entry(self, area: str, root: int, path: bytes, info: os.stat_result | None, before: Laid | None) -> str:
+        seen = self._recall(area, root, path) if info is None else self._look(area, root, path, info)
         kind, mode, size, _, digest, target, finding = seen
         if finding is not None:
             self.note(finding, f"{area}/{readable(path)}" + (f": {size} bytes" if kind == "file" else f": {kind}"))
@@ -208,6 +224,16 @@ class Freezer:
             packed = marshal.dumps((area, path, kind, mode, size, digest or "", target or b""))
             self._kept += len(packed).to_bytes(4, "little") + packed
         return line(f"{area}/".encode() + path, origin, seen)
+
+    def _recall(self, area: str, root: int, path: bytes) -> Seen:
+        """Return what is at an untouched path, by the same rules as if it were looked at."""
+        kind, executable, size, digest, target = self._pristine[path]
+        if kind == "symlink":
+            return self._link(area, path, 0o777, target or b"")
+        if kind == "dir":
+            return kind, 0o755, 0, 1, None, None, self._look_into(area, root, path)
+        finding = None if self._affords(size) else "too_large"
+        return kind, 0o755 if executable else 0o644, size, 1, None if finding else digest, None, finding
 
     def _look(self, area: str, root: int, path: bytes, info: os.stat_result) -> Seen:
         kind = _KINDS.get(stat.S_IFMT(info.st_mode), "file")
@@ -222,14 +248,16 @@ class Freezer:
                 self.note("hard_link", f"{area}/{readable(path)}: {info.st_nlink} names")
             return kind, mode, info.st_size, info.st_nlink, digest, None, finding
         if kind == "symlink":
-            target = os.readlink(path, dir_fd=root)
-            self._names_left -= len(target)
-            if self._names_left < 0:
-                return kind, mode, 0, 1, None, None, "too_many_names"
-            if leads_outside(path, target):
-                self.note("link_outside", f"{area}/{readable(path)} -> {readable(target)}")
-            return kind, mode, 0, 1, None, target, None
+            return self._link(area, path, mode, os.readlink(path, dir_fd=root))
         return kind, mode, 0, 1, None, None, "special_file" if kind != "dir" else self._look_into(area, root, path)
+
+    def _link(self, area: str, path: bytes, mode: int, target: bytes) -> Seen:
+        self._names_left -= len(target)
+        if self._names_left < 0:
+            return "symlink", mode, 0, 1, None, None, "too_many_names"
+        if leads_outside(path, target):
+            self.note("link_outside", f"{area}/{readable(path)} -> {readable(target)}")
+        return "symlink", mode, 0, 1, None, target, None
 
     def _look_into(self, area: str, root: int, folder: bytes) -> str | None:
         """List a folder ahead of its turn, so that its own entry can say when its content is left out."""
@@ -251,9 +279,8 @@ class Freezer:
 
     def _digest(self, root: int, path: bytes, size: int) -> tuple[str | None, str | None]:
         """Return digest and finding of a regular file."""
-        if size > self._limit or size > self._left:
+        if not self._affords(size):
             return None, "too_large"
-        self._left -= size
         if size == 0:
             return _NOTHING, None
         try:
@@ -273,6 +300,13 @@ class Freezer:
             os.close(descriptor)
         # Only the bytes that the size promised are kept; a file that shrank meanwhile has no digest of that size.
         return (None if left else sha.hexdigest()), ("changed_while_frozen" if grew or left else None)
+
+    def _affords(self, size: int) -> bool:
+        """Count the bytes of a file, unless they are more than may be read."""
+        if size > self._limit or size > self._left:
+            return False
+        self._left -= size
+        return True
 
     def _open(self, root: int, path: bytes) -> int:
         descriptor = open_beneath(root, path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)

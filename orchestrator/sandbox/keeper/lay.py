@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import stat
 
-from orchestrator.sandbox.keeper.small import new_sha256
+from orchestrator.sandbox.keeper.small import new_sha256, read_json
 
 TYPE_CHECKING = False  # importing ``typing`` would cost the keeper a tenth of its start
 if TYPE_CHECKING:
@@ -28,8 +28,10 @@ _FOLDER: Laid = ("dir", False, 0, None, None)
 class Pristine:
     """What a folder held, by raw relative path."""
 
-    def __init__(self) -> None:
-        self.entries: dict[bytes, Laid] = {}
+    def __init__(self, entries: dict[bytes, Laid] | None = None, upper: int | None = None) -> None:
+        self.entries = {} if entries is None else entries
+        self.upper = upper
+        """When the folder itself is seen through an overlay: the open folder that holds what is not as it was."""
 
 
 class LayError(Exception):
@@ -63,6 +65,27 @@ def lay(source: bytes, target: bytes, owner: tuple[int, int] | None, noted: Pris
                     entry = _leaf(item, os.path.join(target, relative), owner, noted is not None)
                 if noted is not None:
                     noted.entries[relative] = entry
+
+
+class Listing:
+    """The file that says what the pristine folder holds, opened before anything runs and read when it is needed."""
+
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        owner = read_json(os.pread(self._file, 256, 0).partition(b"\n")[0].decode())["owner"]
+        self.owner: tuple[int, int] | None = None if owner is None else (owner[0], owner[1])
+        """User and group of all that is in the folder, with no modes but 0644 and 0755; None: not so."""
+
+    def entries(self) -> dict[bytes, Laid]:
+        """Return what the folder holds. Raises OSError."""
+        found: dict[bytes, Laid] = {}
+        with os.fdopen(os.dup(self._file), "rb") as lines:
+            lines.seek(0)
+            lines.readline()
+            for line in lines:
+                path, kind, executable, size, digest, target = read_json(line.decode())
+                found[path.encode()] = (kind, executable, size, digest, None if target is None else target.encode())
+        return found
 
 
 def read_pristine(folder: bytes) -> Pristine:
@@ -143,7 +166,9 @@ def _file(
     try:
         writer = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            while chunk := os.read(reader, _CHUNK):
+            left = info.st_size
+            while left > 0 and (chunk := os.read(reader, min(_CHUNK, left))):
+                left -= len(chunk)
                 if sha is not None:
                     sha.update(chunk)
                 view = memoryview(chunk)

@@ -18,7 +18,16 @@ MS_BIND = 4096
 MS_REC = 16384
 MS_PRIVATE = 1 << 18
 
-_SYS_OPENAT2 = 437  # the same number on every architecture
+MOUNT_ATTR_RDONLY = 1
+MOUNT_ATTR_NOSUID = 2
+MOUNT_ATTR_NODEV = 4
+
+_SYS_OPEN_TREE, _SYS_MOVE_MOUNT, _SYS_OPENAT2, _SYS_MOUNT_SETATTR = 428, 429, 437, 442  # the same on every architecture
+_AT_FDCWD, _AT_EMPTY_PATH = -100, 0x1000
+_OPEN_TREE_CLONE = 1
+_MOVE_MOUNT_F_EMPTY_PATH = 4
+_MOUNT_ATTR_IDMAP = 0x00100000
+_MNT_DETACH = 2
 _RESOLVE = 0x01 | 0x02 | 0x04 | 0x08  # no mount crossed, no magic link, no symbolic link, nothing above the root
 _PIDFD_GET_INFO = 0xC040FF0B  # _IOWR(0xFF, 11, struct pidfd_info), whose first version has 64 bytes
 _PIDFD_INFO_EXIT = 8
@@ -51,6 +60,61 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
         ),
         target,
     )
+
+
+def unmount(target: str) -> None:
+    """Unmount, at the latest when nobody uses it any more. Raises OSError."""
+    _check(_libc.umount2(os.fsencode(target), _MNT_DETACH), target)
+
+
+def clone_tree(folder: str) -> int:
+    """Return a mount of the folder that is attached nowhere yet. Raises OSError."""
+    result: int = _libc.syscall(_SYS_OPEN_TREE, _AT_FDCWD, os.fsencode(folder), _OPEN_TREE_CLONE | os.O_CLOEXEC)
+    return _check(result, folder)
+
+
+def restrict_tree(tree: int, attributes: int, namespace: int) -> None:
+    """Set attributes of a mount that is attached nowhere, and show its owners as the user namespace maps them. Raises OSError."""
+    wanted = struct.pack("QQQQ", attributes | _MOUNT_ATTR_IDMAP, 0, 0, namespace)
+    size = ctypes.c_size_t(len(wanted))
+    _check(_libc.syscall(_SYS_MOUNT_SETATTR, tree, b"", _AT_EMPTY_PATH, wanted, size), "mount_setattr")
+
+
+def attach_tree(tree: int, target: str) -> None:
+    """Attach a mount. Raises OSError."""
+    to = os.fsencode(target)
+    _check(_libc.syscall(_SYS_MOVE_MOUNT, tree, b"", _AT_FDCWD, to, _MOVE_MOUNT_F_EMPTY_PATH), target)
+
+
+def mapping_namespace(owner: tuple[int, int], user: int) -> int:
+    """Return a user namespace, open, in which ``owner`` (user, group) stands for the user and group ``user``. Raises OSError."""
+    ready, told = os.pipe2(os.O_CLOEXEC)
+    wait, done = os.pipe2(os.O_CLOEXEC)
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(done)
+            unshare(CLONE_NEWUSER)
+            os.write(told, b"x")
+            os.read(wait, 1)
+        finally:
+            os._exit(0)
+    os.close(told)
+    os.close(wait)
+    try:
+        if not os.read(ready, 1):
+            raise OSError(0, "a user namespace for the workspace was refused")
+        for name, number in (("uid_map", owner[0]), ("gid_map", owner[1])):
+            descriptor = os.open(f"/proc/{child}/{name}", os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.write(descriptor, f"{number} {user} 1".encode())
+            finally:
+                os.close(descriptor)
+        return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(ready)
+        os.close(done)
+        os.waitpid(child, 0)
 
 
 def open_beneath(root: int, path: bytes, flags: int) -> int:
