@@ -30,13 +30,7 @@ def announce(suite: str, sizes: Sizes, agents: Sequence[str], where: tuple[str, 
 
 def announce_resume(manifest: RunManifest, left: Remaining) -> None:
     """Say of which run what is left."""
-    from orchestrator.plan.trials import all_trials
-
-    sizes: Sizes = {task.id: {} for task in manifest.tasks}
-    for planned in all_trials(manifest):
-        row = sizes[planned.id.task]
-        row[planned.id.agent] = row.get(planned.id.agent, 0) + 1
-    announce(manifest.suite, sizes, [agent.name for agent in manifest.agents], (manifest.backend, manifest.labels))
+    announce_trials(manifest, manifest.labels)
     if left.to_run or left.to_grade:
         print(
             f"run {manifest.run}: {len(left.to_run)} to run, {len(left.to_grade)} to grade", file=sys.stderr, flush=True
@@ -48,6 +42,14 @@ def announce_resume(manifest: RunManifest, left: Remaining) -> None:
 def announce_probe(models: str) -> None:
     """Say which models are asked once before anything is launched."""
     print(f"asking once: {models}", file=sys.stderr, flush=True)
+
+
+def announce_trials(manifest: RunManifest, labels: Mapping[str, str]) -> None:
+    """Say what the trials of a manifest are."""
+    sizes: Sizes = {task.id: {} for task in manifest.tasks}
+    for trial in manifest.trials():
+        sizes[trial.task][trial.agent] = sizes[trial.task].get(trial.agent, 0) + 1
+    announce(manifest.suite, sizes, [agent.name for agent in manifest.agents], (manifest.backend, labels))
 
 
 def print_plan(suite: str, sizes: Sizes, agents: Sequence[str], *, as_json: bool) -> None:
@@ -101,7 +103,7 @@ def ending(manifest: RunManifest, execution: Execution, settings: Settings, *, s
         show = f"{program()} show {manifest.run} {execution.lost[0]}"
         print(
             f"{used}, lost for our reasons: {named(execution.lost)}\n"
-            f"see why with: {show}; submit again to measure {'it' if one else 'them'}",
+            f"see why with: {show}; measure {'it' if one else 'them'} again with: {program()} rerun {manifest.run} --infra",
             file=sys.stderr,
         )
         return 5

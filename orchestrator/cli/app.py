@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli import data, images, read, run, serve, steer, suite
+from orchestrator.cli import data, images, read, rerun, run, serve, steer, suite
 from orchestrator.errors import InfrastructureError, OrchestrateError, SpecError
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 run.add_to(app)
+rerun.add_to(app)
 read.add_to(app)
 steer.add_to(app)
 suite.add_to(app)

@@ -84,7 +84,7 @@ def submit(  # noqa: PLR0913, PLR0917 - one parameter for each option
     order = read_order(target, order)
     settings = settings_from(store=store, backend=order.backend, concurrency=order.concurrency)
     raise typer.Exit(
-        run_async(_stoppable(lambda stop: _submit(order, settings, stop, dry_run=dry_run, as_json=as_json)))
+        run_async(as_stoppable(lambda stop: _submit(order, settings, stop, dry_run=dry_run, as_json=as_json)))
     )
 
 
@@ -101,10 +101,11 @@ def resume(
     time.
     """
     settings = settings_from(store=store, concurrency=concurrency)
-    raise typer.Exit(run_async(_stoppable(lambda stop: _resume(run, max_cost, settings, stop, as_json=as_json))))
+    raise typer.Exit(run_async(as_stoppable(lambda stop: _resume(run, max_cost, settings, stop, as_json=as_json))))
 
 
-async def _stoppable(work: Callable[[Stop], Coroutine[Any, Any, int]]) -> int:
+async def as_stoppable(work: Callable[[Stop], Coroutine[Any, Any, int]]) -> int:
+    """Run the work of a command that an interrupt stops in order. Returns its exit code."""
     from orchestrator.cli.signals import Stop, stoppable
 
     stop = Stop("Nothing was started.")
@@ -132,7 +133,7 @@ async def _submit(order: Order, settings: Settings, stop: Stop, *, dry_run: bool
             return await publish(place, order, loaded, labels, grader_version)
 
         models_of = [manifest_agent(agent) for agent in loaded.agents]
-        return await _drive(settings, place, models_of, manifest, stop, as_json=as_json)
+        return await drive(settings, place, models_of, manifest, stop, as_json=as_json)
 
 
 async def _resume(text: str, max_cost: float | None, settings: Settings, stop: Stop, *, as_json: bool) -> int:
@@ -163,10 +164,10 @@ async def _resume(text: str, max_cost: float | None, settings: Settings, stop: S
             return manifest
 
         to_run = {planned.agent.name: planned.agent for planned in left.to_run}
-        return await _drive(settings, place, to_run.values(), made, stop, as_json=as_json)
+        return await drive(settings, place, to_run.values(), made, stop, as_json=as_json)
 
 
-async def _drive(
+async def drive(
     settings: Settings,
     place: Place,
     agents: Iterable[ManifestAgent],

@@ -23,6 +23,13 @@ _RUN = (
     Column("suite", "word", "Suite id."),
     Column("created_at", "time", "When the run was submitted; its month is the month of the part."),
 )
+_RERUN_OF = Column(
+    "rerun_of",
+    "word",
+    "The run that it repeats a part of; null: a run of its own. Trials chosen by their results estimate nothing.",
+    nullable=True,
+    since=2,
+)
 _TRIAL = (
     Column("trial_id", "bin16", "First 16 bytes of sha256 of run, NUL, TASK@AGENT:N: joins the tables."),
     *_RUN,
@@ -87,8 +94,13 @@ RUNS = Table(
         Column("tasks", "int32", "Number of tasks."),
         Column("planned", "int64", "Planned trials: the sum of the columns that follow."),
         *(Column(word, "int64", f"Trials whose result is {word}.") for word in RESULTS),
+        Column("left", "int64", "Trials that resume would run or grade.", nullable=True, since=2),
+        Column("spent_nano_usd", "int64", "Cost of all launches; null: a price is unknown.", nullable=True, since=2),
+        _RERUN_OF,
+        Column("chosen_by", "texts", "How a rerun's trials were chosen; null: no rerun.", nullable=True, since=2),
     ),
     sort=("run",),
+    version=2,
 )
 
 TRIALS = Table(
@@ -125,8 +137,10 @@ TRIALS = Table(
         Column("spent_nano_usd", "int64", "Cost of all launches; null: no launch or an unknown price.", nullable=True),
         Column("state_sha256", "bin32", "Digest of the frozen state; null: none.", nullable=True),
         Column("findings", "texts", "Types of what was noticed, by sandbox, gateway, freezer or grader."),
+        _RERUN_OF,
     ),
     sort=("task", "run", "agent", "sample"),
+    version=2,
 )
 
 LAUNCHES = Table(

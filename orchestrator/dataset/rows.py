@@ -13,7 +13,7 @@ from orchestrator.errors import StoreError
 from orchestrator.interfaces import ObjectStore
 from orchestrator.records import keys
 from orchestrator.records.ids import TrialId
-from orchestrator.records.manifest import ManifestAgent, ManifestTask, RunManifest, runs_task
+from orchestrator.records.manifest import ManifestAgent, ManifestTask, RunManifest
 from orchestrator.records.outcome import Outcome
 from orchestrator.records.verdict import TrialResult, Verdict, trial_result
 
@@ -43,6 +43,18 @@ class TrialRow:
     """Every launch that ended, in order."""
     verdicts: tuple[Verdict, ...] = ()
     """Every verdict, by digest of the grader; ``verdict`` is the one that counts."""
+
+    @property
+    def spent_nano_usd(self) -> int | None:
+        """Cost of all launches in 10**-9 US dollars; None when a price is unknown."""
+        costs = [launch.usage.cost_nano_usd for launch in self.launches]
+        return None if None in costs else sum(cost for cost in costs if cost is not None)
+
+    def is_left(self, max_launches: int) -> bool:
+        """Return whether ``resume`` would run or grade it."""
+        if self.outcome is not None and self.outcome.outcome_class == "result":
+            return not self.verdicts
+        return sum(launch.outcome_class == "infra" for launch in self.launches) < max_launches
 
     @property
     def failed_checks(self) -> tuple[str, ...]:
@@ -107,13 +119,7 @@ def _same(key: str, where: object, what: object) -> None:
 
 def assemble(manifest: RunManifest, outcomes: Iterable[Outcome], verdicts: Iterable[Verdict]) -> RunData:
     """Put records together. Raises StoreError for two results of one trial and for trials that were never planned."""
-    planned = {
-        TrialId(task.id, agent.name, sample): (task, agent)
-        for task in sorted(manifest.tasks, key=lambda task: task.id)
-        for agent in manifest.agents
-        if runs_task(agent.name, task.bundles.solutions)
-        for sample in range(1, task.samples + 1)
-    }
+    planned = manifest.trials()
     launches: defaultdict[TrialId, list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
         launches[_planned(planned, outcome.trial, manifest.run)].append(outcome)

@@ -71,6 +71,7 @@ def to_arrow(table: Table, rows: Sequence[Row]) -> pa.Table:
 def _run(data: RunData) -> Row:
     manifest = data.manifest
     counts = Counter(row.result for row in data.rows)
+    costs = [row.spent_nano_usd for row in data.rows]
     return {
         **_of_run(manifest),
         "orchestrate_version": manifest.orchestrate_version,
@@ -89,6 +90,10 @@ def _run(data: RunData) -> Row:
         "tasks": len(manifest.tasks),
         "planned": len(data.rows),
         **{word: counts.get(word, 0) for word in RESULTS},  # type: ignore[call-overload]
+        "left": sum(row.is_left(manifest.max_launches) for row in data.rows),
+        "spent_nano_usd": None if None in costs else sum(cost for cost in costs if cost is not None),
+        "rerun_of": manifest.rerun_of,
+        "chosen_by": list(manifest.chosen_by) if manifest.rerun_of else None,
     }
 
 
@@ -108,7 +113,6 @@ def _of_trial(manifest: RunManifest, trial: TrialId) -> Row:
 
 def _trial(manifest: RunManifest, row: TrialRow) -> Row:
     outcome, verdict, task = row.outcome, row.verdict, row.task
-    costs = [launch.usage.cost_nano_usd for launch in row.launches]
     found = (*(outcome.findings if outcome else ()), *(verdict.findings if verdict else ()))
     return {
         **_of_trial(manifest, row.trial),
@@ -131,8 +135,9 @@ def _trial(manifest: RunManifest, row: TrialRow) -> Row:
         "models": [],
         **(_of_outcome(manifest, outcome) if outcome else {}),
         **(_confidence(outcome) if outcome else {}),
-        "spent_nano_usd": None if not costs or None in costs else sum(cost for cost in costs if cost is not None),
+        "spent_nano_usd": row.spent_nano_usd if row.launches else None,
         "findings": _kinds(found),
+        "rerun_of": manifest.rerun_of,
     }
 
 

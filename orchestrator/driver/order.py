@@ -6,7 +6,7 @@ import re
 import subprocess
 import uuid
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -120,7 +120,7 @@ def _others(named: tuple[str | None, tuple[str, ...]], folder: Path, order: Orde
 
 def load_order(order: Order) -> Loaded:
     """Load the suite, the chosen tasks and the agents. Raises one SpecError with the problems of all files."""
-    problems: list[Problem] = _run_id_problems(order.run_id)
+    problems: list[Problem] = run_id_problems(order.run_id)
     suite = _read_suite(order, problems)
     agents = _read_agents(order, suite, problems)
     tasks: tuple[LoadedTask, ...] = ()
@@ -166,7 +166,7 @@ def _read_agents(order: Order, suite: LoadedSuite | None, problems: list[Problem
     return agents
 
 
-def _run_id_problems(text: str | None) -> list[Problem]:
+def run_id_problems(text: str | None) -> list[Problem]:
     """Find fault with a run id that is no safe name, or that would mean something else where a run is named."""
     if text is None or (_RUN_ID.fullmatch(text) and text != "last"):
         return []
@@ -188,13 +188,16 @@ def _twice(agents: list[LoadedAgent]) -> list[Problem]:
 
 def select(suite: LoadedSuite, patterns: tuple[str, ...]) -> tuple[LoadedTask, ...]:
     """Return the tasks whose id matches a pattern; all without patterns. Raises SpecError for a pattern that matches nothing."""
-    ids = [task.task.id for task in suite.tasks]
+    chosen = matching([task.task.id for task in suite.tasks], patterns, str(suite.folder))
+    return tuple(task for task in suite.tasks if task.task.id in chosen)
+
+
+def matching(ids: Sequence[str], patterns: tuple[str, ...], where: str) -> set[str]:
+    """Return the ids that match a pattern; all without patterns. Raises SpecError for patterns that match nothing."""
     idle = [pattern for pattern in patterns if not any(fnmatchcase(name, pattern) for name in ids)]
     if idle:
-        raise SpecError(
-            [Problem(str(suite.folder), message=f"no task matches {name!r}{nearest(name, ids)}") for name in idle]
-        )
-    return tuple(task for task in suite.tasks if not patterns or any(fnmatchcase(task.task.id, p) for p in patterns))
+        raise SpecError([Problem(where, message=f"no task matches {name!r}{nearest(name, ids)}") for name in idle])
+    return {name for name in ids if not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)}
 
 
 def find_agent(name: str, order: Order, suite: LoadedSuite | None) -> LoadedAgent:

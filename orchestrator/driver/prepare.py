@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from orchestrator import wiring
 from orchestrator.driver.limits import InForce
 from orchestrator.driver.local import Place
@@ -11,7 +13,7 @@ from orchestrator.interfaces import SandboxBackend
 from orchestrator.plan.cost import dollars, nano, unpriced
 from orchestrator.plan.refuse import refusals
 from orchestrator.records import keys
-from orchestrator.records.manifest import RunManifest
+from orchestrator.records.manifest import ManifestAgent, RunManifest
 from orchestrator.settings import KNOWN_PROVIDERS, Settings
 from orchestrator.spec.agent import Agent
 from orchestrator.spec.bundle import Bundle
@@ -24,7 +26,7 @@ def check_order(order: Order, loaded: Loaded, backend: SandboxBackend, settings:
     limits = order.in_force(settings)
     agents = [(agent.name, agent.agent) for agent in loaded.agents]
     reasons = refusals((task.task for task in loaded.tasks), agents, backend, wiring.agent_refusals)
-    reasons += _too_many(sum(sum(row.values()) for row in sizes_of(order, loaded).values()), limits)
+    reasons += too_many(sum(sum(row.values()) for row in sizes_of(order, loaded).values()), limits)
     for agent in loaded.agents:
         reasons += _solution_refusals(agent.name, loaded)
         reasons += _model_refusals(agent.name, tuple(agent.agent.models.values()), settings)
@@ -33,13 +35,18 @@ def check_order(order: Order, loaded: Loaded, backend: SandboxBackend, settings:
     refuse(reasons)
 
 
-def check_resume(manifest: RunManifest, settings: Settings, limits: InForce | None = None) -> None:
+def check_resume(
+    manifest: RunManifest,
+    settings: Settings,
+    limits: InForce | None = None,
+    agents: Sequence[ManifestAgent] | None = None,
+) -> None:
     """Raise RefusedError when the settings are no longer those of the run, which would spend its launches or mix its prices.
 
-    A spending limit in ``limits`` needs every price.
+    A spending limit in ``limits`` needs every price. ``agents`` are those that go on; all without.
     """
     reasons = []
-    for each in manifest.agents:
+    for each in manifest.agents if agents is None else agents:
         reasons += _model_refusals(each.name, tuple(each.agent.models.values()), settings)
         if limits is not None and limits.limits.cost_usd is not None:
             why = _limited(limits)
@@ -83,7 +90,8 @@ def _configured(provider: str) -> str:
     )
 
 
-def _too_many(planned: int, limits: InForce) -> list[str]:
+def too_many(planned: int, limits: InForce) -> list[str]:
+    """Return why so many trials are not allowed; empty: they are."""
     most = limits.limits.trials
     if most is None or planned <= most:
         return []

@@ -7,28 +7,22 @@ from dataclasses import dataclass, replace
 
 from orchestrator.interfaces import PlannedTrial
 from orchestrator.records.ids import TrialId, trial_seed
-from orchestrator.records.manifest import RunManifest, runs_task
+from orchestrator.records.manifest import RunManifest
 from orchestrator.records.outcome import Outcome
 
 
 def all_trials(manifest: RunManifest) -> list[PlannedTrial]:
     """Return every trial of a run: breadth first, so that an interrupted run has seen each task before any task twice."""
-    planned = []
-    launches = manifest.max_launches
-    for task in manifest.tasks:
-        for agent in manifest.agents:
-            if runs_task(agent.name, task.bundles.solutions):
-                for sample in range(1, task.samples + 1):
-                    trial = TrialId(task.id, agent.name, sample)
-                    planned.append(
-                        PlannedTrial(
-                            id=trial,
-                            task=task,
-                            agent=agent,
-                            seed=trial_seed(manifest.seed, trial),
-                            launches_left=launches,
-                        )
-                    )
+    planned = [
+        PlannedTrial(
+            id=trial,
+            task=task,
+            agent=agent,
+            seed=trial_seed(manifest.seed, trial),
+            launches_left=manifest.max_launches,
+        )
+        for trial, (task, agent) in manifest.trials().items()
+    ]
     return sorted(planned, key=lambda trial: trial.id.sample)
 
 

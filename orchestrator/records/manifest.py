@@ -13,6 +13,7 @@ from typing import Literal
 from pydantic import Field
 
 from orchestrator.records.base import Record
+from orchestrator.records.ids import TrialId
 from orchestrator.records.state import EndedAs
 from orchestrator.spec.agent import Agent
 from orchestrator.spec.submission import RunLimits
@@ -93,6 +94,10 @@ def runs_task(agent: str, solutions: Collection[str]) -> bool:
     return not agent.startswith("wrong/") or agent in solutions
 
 
+ChosenBy = Literal["failed", "infra", "tasks"]
+"""How the trials of a rerun were chosen: by what came of them, or by task."""
+
+
 class RunManifest(Record):
     """One run."""
 
@@ -135,6 +140,30 @@ class RunManifest(Record):
     """Digest of the price table; None when no price is known."""
     grader_version: str = ""
     """Version of the grader service that was wired in."""
+
+    rerun_of: str | None = None
+    """The run that this one repeats, or repeats a part of; None for a run of its own."""
+    chosen: tuple[str, ...] | None = None
+    """The only trials of a rerun, each ``TASK@AGENT:N``; None: every sample of every task by every agent."""
+    chosen_by: tuple[ChosenBy, ...] = ()
+    """How they were chosen. Trials chosen because they failed are no sample of the suite."""
+
+    @property
+    def is_biased(self) -> bool:
+        """Whether trials were chosen by the agent's results, so that their rates estimate nothing."""
+        return "failed" in self.chosen_by
+
+    def trials(self) -> dict[TrialId, tuple[ManifestTask, ManifestAgent]]:
+        """Return every planned trial: by task id, then by agent in the order given, then by sample."""
+        chosen = None if self.chosen is None else set(self.chosen)
+        return {
+            trial: (task, agent)
+            for task in sorted(self.tasks, key=lambda task: task.id)
+            for agent in self.agents
+            if runs_task(agent.name, task.bundles.solutions)
+            for trial in (TrialId(task.id, agent.name, sample) for sample in range(1, task.samples + 1))
+            if chosen is None or str(trial) in chosen
+        }
 
     def task(self, task_id: str) -> ManifestTask:
         """Return the task of that id. Raises KeyError."""

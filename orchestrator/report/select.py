@@ -103,9 +103,14 @@ def resolve_trial(data: RunData, text: str | None) -> TrialId:
         raise SpecError(msg)
     rows = [row for row in of_agent if sample in {None, row.trial.sample}]
     if not rows:
-        msg = f"task {task} has samples 1 to {max(row.trial.sample for row in of_agent)}, not {sample}"
+        msg = f"task {task} has {_samples(sorted({row.trial.sample for row in of_agent}))}, not {sample}"
         raise SpecError(msg)
     return (first_failure(rows) or rows[0]).trial
+
+
+def _samples(numbers: Sequence[int]) -> str:
+    whole = len(numbers) > 1 and list(numbers) == list(range(1, numbers[-1] + 1))
+    return f"samples 1 to {numbers[-1]}" if whole else f"sample {named(numbers, _SHOWN)}"
 
 
 def _parse(text: str) -> tuple[str, str | None, int | None]:

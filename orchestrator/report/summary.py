@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -14,6 +14,7 @@ from orchestrator.records.outcome import Outcome
 from orchestrator.records.termination import REASONS, TerminationReason
 from orchestrator.records.verdict import TrialResult
 from orchestrator.report.select import first_failure
+from orchestrator.report.text import plural
 from orchestrator.spec.agent import Agent
 from orchestrator.stats.quantiles import Dist, distribution
 from orchestrator.stats.rates import COVERAGE_FLOOR, Rate, Tally, suite_pass_k, suite_rate, task_rate
@@ -28,8 +29,8 @@ ALARMS: tuple[TerminationReason, ...] = ("unhandled_exception", "step_cap")
 KS = (1, 3, 5)
 """``k`` of pass@k and pass^k, beside the suite's own."""
 
-TaskState = Literal["solid", "unreliable", "defect", "quarantined", "not_applicable", "ungraded"]
-"""All graded trials passed, some did, none did; or nothing was graded and why."""
+TaskState = Literal["solid", "unreliable", "defect", "quarantined", "not_applicable", "ungraded", "not_planned"]
+"""All graded trials passed, some did, none did; or nothing was graded and why: ``not_planned`` has no trials in this run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +155,7 @@ def summarise(data: RunData, floor: float = COVERAGE_FLOOR) -> Summary:
     agents = []
     for agent in manifest.agents:
         rows = [row for row in data.rows if row.agent.name == agent.name]
-        suite = _suite([row for row in tasks if row.agent == agent.name], _ks(manifest), floor)
+        suite = _suite([row for row in tasks if row.agent == agent.name], _ks(manifest, cells), floor)
         agents.append(_agent(agent.name, agent.digest, rows, suite))
     worst = first_failure(data.rows)
     return Summary(
@@ -162,14 +163,26 @@ def summarise(data: RunData, floor: float = COVERAGE_FLOOR) -> Summary:
         agents=tuple(agents),
         tasks=tuple(tasks),
         labels=_labels(data),
-        notes=data.notes,
+        notes=(*data.notes, *_about_rerun(data)),
         first_failure=worst.trial if worst else None,
     )
 
 
-def _ks(manifest: RunManifest) -> list[int]:
-    """Return the values of k that some task of the run has enough samples for."""
-    most = max((task.samples for task in manifest.tasks), default=0)
+def _about_rerun(data: RunData) -> tuple[str, ...]:
+    manifest = data.manifest
+    if manifest.rerun_of is None:
+        return ()
+    what = f"this repeats {plural(len(data.rows), 'trial')} of run {manifest.rerun_of} and is never counted together with it"
+    if not manifest.is_biased:
+        return (what,)
+    return (
+        f"{what}; trials that were chosen because they failed are a biased sample: these rates say nothing of the suite",
+    )
+
+
+def _ks(manifest: RunManifest, cells: Mapping[tuple[str, str], Sequence[TrialRow]]) -> list[int]:
+    """Return the values of k that some task of the run has enough trials for."""
+    most = max(map(len, cells.values()), default=0)
     return [k for k in sorted({*KS, manifest.k}) if k <= most]
 
 
@@ -214,6 +227,8 @@ def _tally(task: str, counts: Counts) -> Tally:
 def _state(counts: Counts) -> TaskState:
     if counts.graded:
         return "solid" if counts.passed == counts.graded else "unreliable" if counts.passed else "defect"
+    if not counts.planned:
+        return "not_planned"
     if counts.eligible:
         return "ungraded"
     return "quarantined" if counts.quarantined else "not_applicable"

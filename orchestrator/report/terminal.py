@@ -80,6 +80,7 @@ def _header(summary: Summary, console: Console) -> None:
     each = plural(samples[0], "sample") if len(samples) == 1 else f"{samples[0]} to {samples[-1]} samples"
     total = sum(agent.counts.planned for agent in summary.agents)
     size = f"{plural(len(manifest.tasks), 'task')} x {each} x {plural(len(manifest.agents), 'agent')}"
+    size = size if manifest.chosen is None else f"chosen of {size}"
     commit = manifest.code.commit[:12] if manifest.code.commit else "none"
     first = [f"run {clean(manifest.run)}", f"suite {manifest.suite}", f"{size} = {plural(total, 'trial')}"]
     flow(console, first, style="bold")
@@ -276,7 +277,7 @@ def _passed(row: TaskSummary) -> Cell:
     if row.state in {"solid", "unreliable", "defect"}:
         star = "*" if row.counts.graded < row.counts.eligible else ""
         return Cell(f"{row.counts.passed}/{row.counts.graded}{star}", STYLE[row.state])
-    words = {"quarantined": "quarantine", "not_applicable": "n/a"}
+    words = {"quarantined": "quarantine", "not_applicable": "n/a", "not_planned": NONE}
     return Cell(words.get(row.state, f"0/0 of {row.counts.planned}"), "dim")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 import sys
 import time
@@ -49,3 +51,26 @@ def test_a_run_is_stopped_from_another_process(orchestrate, tmp_path: Path) -> N
     again = orchestrate("stop", "r1")
     assert again.returncode == 0
     assert again.stdout.startswith("nobody drives run r1: ")
+
+
+@pytest.mark.timeout(120)
+def test_failed_trials_are_repeated_from_the_store_alone(orchestrate, tmp_path: Path) -> None:
+    suite = tmp_path / "suite"
+    shutil.copytree(STARTER / "config-v2", suite / "config-v2")
+    shutil.copy(STARTER / "suite.yaml", suite)
+    first = orchestrate("submit", suite, "--agent", "nop", "--agent", "oracle", "--samples", "1", "--run-id", "r1")
+    assert first.returncode == 0, first.stderr
+    shutil.rmtree(suite)
+
+    again = orchestrate("rerun", "r1", "--failed", "--run-id", "r2", "--json")
+    assert again.returncode == 0, again.stderr
+    report = json.loads(again.stdout)
+    assert report["manifest"]["rerun_of"] == "r1"
+    (agent,) = report["agents"]
+    assert (agent["agent"], agent["counts"]["planned"], agent["counts"]["failed"]) == ("nop", 1, 1)
+    assert orchestrate("rerun", "r1", "--run-id", "r2").stderr.startswith("r2: there is a run of that name")
+
+    shutil.rmtree(tmp_path / ".orchestrate/store/bundles/graders")
+    refused = orchestrate("rerun", "r1")
+    assert refused.returncode == 2
+    assert "run r1 cannot be repeated from the store: graders of task config-v2 of the 4 bundles" in refused.stderr
