@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from orchestrator.driver.estimate import Estimate
     from orchestrator.driver.execute import Execution
     from orchestrator.driver.order import Sizes
     from orchestrator.errors import SpendingLimitError
@@ -52,15 +53,12 @@ def announce_trials(manifest: RunManifest, labels: Mapping[str, str]) -> None:
     announce(manifest.suite, sizes, [agent.name for agent in manifest.agents], (manifest.backend, labels))
 
 
-def print_plan(suite: str, sizes: Sizes, agents: Sequence[str], *, as_json: bool) -> None:
-    """Print trials by task and agent, for ``--dry-run``."""
+def print_plan(suite: str, sizes: Sizes, agents: Sequence[str], estimate: Estimate, *, as_json: bool) -> None:
+    """Print trials by task and agent, for ``--dry-run``; as JSON with all that is known of their cost."""
     if as_json:
-        rows = [
-            {"task": task, "agent": agent, "trials": count}
-            for task, row in sizes.items()
-            for agent, count in row.items()
-        ]
-        print(json.dumps({"schema_version": 1, "suite": suite, "planned": rows}, indent=2))
+        limits = estimate.in_force.limits.model_dump(mode="json")
+        plan = {"planned": estimate.rows(), "estimate": estimate.as_json(), "limits": limits}
+        print(json.dumps({"schema_version": 1, "suite": suite, **plan}, indent=2))
         return
     totals = [sum(row.get(agent, 0) for row in sizes.values()) for agent in agents]
     lines = [["task", *agents, "trials"]]

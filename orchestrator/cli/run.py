@@ -58,7 +58,10 @@ def submit(  # noqa: PLR0913, PLR0917 - one parameter for each option
     ] = None,
     max_cost: MaxCostOption = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check everything, print what would run, and stop.")
+        bool, typer.Option("--dry-run", help="Check everything, print what would run and what it may cost, and stop.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Start without asking, also above the setting confirm_over_usd.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -84,7 +87,7 @@ def submit(  # noqa: PLR0913, PLR0917 - one parameter for each option
     order = read_order(target, order)
     settings = settings_from(store=store, backend=order.backend, concurrency=order.concurrency)
     raise typer.Exit(
-        run_async(as_stoppable(lambda stop: _submit(order, settings, stop, dry_run=dry_run, as_json=as_json)))
+        run_async(as_stoppable(lambda stop: _submit(order, settings, stop, dry_run=dry_run, yes=yes, as_json=as_json)))
     )
 
 
@@ -112,8 +115,10 @@ async def as_stoppable(work: Callable[[Stop], Coroutine[Any, Any, int]]) -> int:
     return await stoppable(work(stop), stop)
 
 
-async def _submit(order: Order, settings: Settings, stop: Stop, *, dry_run: bool, as_json: bool) -> int:
+async def _submit(order: Order, settings: Settings, stop: Stop, *, dry_run: bool, yes: bool, as_json: bool) -> int:
     from orchestrator.cli.announce import announce, print_plan
+    from orchestrator.cli.confirm import announce_estimate, confirm
+    from orchestrator.driver.estimate import estimate_order
     from orchestrator.driver.local import open_place
     from orchestrator.driver.order import load_order, manifest_agent, sizes_of
     from orchestrator.driver.prepare import check_order, publish
@@ -125,9 +130,12 @@ async def _submit(order: Order, settings: Settings, stop: Stop, *, dry_run: bool
         suite, sizes = loaded.suite.suite.id, sizes_of(order, loaded)
         agents = [agent.name for agent in loaded.agents]
         announce(suite, sizes, agents, (place.backend.name, labels))
+        estimate = await estimate_order(order, loaded, place.store, settings)
+        announce_estimate(estimate)
         if dry_run:
-            print_plan(suite, sizes, agents, as_json=as_json)
+            print_plan(suite, sizes, agents, estimate, as_json=as_json)
             return 0
+        await confirm(estimate, settings, yes=yes)
 
         async def manifest(grader_version: str) -> RunManifest:
             return await publish(place, order, loaded, labels, grader_version)

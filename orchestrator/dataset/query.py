@@ -54,8 +54,8 @@ class QueryResult:
     """What a reader must know, one sentence each."""
 
 
-async def query(store: ObjectStore, sql: str, cache: Path) -> QueryResult:
-    """Answer one SELECT from the dataset as it is now.
+async def query(store: ObjectStore, sql: str, cache: Path, *, suite: str | None = None) -> QueryResult:
+    """Answer one SELECT from the dataset as it is now; with ``suite``, from the parts of that suite alone.
 
     Raises SpecError for SQL that is refused or wrong, and StoreError when parts cannot be read.
     """
@@ -68,7 +68,7 @@ async def query(store: ObjectStore, sql: str, cache: Path) -> QueryResult:
         for name in [*TABLES, COLUMNS]:
             # Only what the statement reads is looked at, or fetched.
             if wanted is None or name in wanted:
-                parts = snapshot.of_table(name)
+                parts = [part for part in snapshot.of_table(name) if suite in {None, part.suite}]
                 sources[name] = Source(parts, await files.paths(parts))
         empty = [] if snapshot.runs else await _hints(store)
         with tempfile.TemporaryDirectory(prefix="orch-sql-") as scratch:

@@ -142,9 +142,14 @@ class Local:
         return await Purse.load(self.store, manifest, nano(limit), epoch, wiring.prices(self.settings))
 
 
+def at_one_time(settings: Settings) -> int:
+    """Return how many trials run at one time."""
+    return settings.concurrency or min(os.cpu_count() or 1, MOST_AT_ONE_TIME)
+
+
 @contextlib.asynccontextmanager
 async def open_local(settings: Settings, place: Place) -> AsyncIterator[Local]:
     """Start the services and give everything that runs need. Raises InfrastructureError when a service does not start."""
-    concurrency = settings.concurrency or min(os.cpu_count() or 1, MOST_AT_ONE_TIME)
+    concurrency = at_one_time(settings)
     async with local_services(settings, place.scratch, concurrency=concurrency) as services:
         yield Local(settings, place.store, place.backend, services, concurrency)
