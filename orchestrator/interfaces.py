@@ -94,6 +94,10 @@ class Sweeper(Protocol):
         ...
 
 
+class SweepableStore(ObjectStore, Sweeper, Protocol):
+    """A store that ``gc`` can work on."""
+
+
 @runtime_checkable
 class UnfinishedFiles(Protocol):
     """What a store can do beside, when killed writers leave files in it that no key reaches."""
@@ -576,40 +580,9 @@ class TrialPool(Protocol):
 
 
 __all__ = [
-    "AgentProgram",
-    "Allowance",
-    "Audience",
-    "BundleSource",
-    "ClosedTrajectory",
-    "Door",
-    "Ending",
-    "FolderSink",
-    "Frozen",
-    "Gateway",
-    "Grader",
-    "ImageEngine",
-    "Input",
-    "LaunchRequest",
-    "LocalImage",
-    "LocalObjects",
-    "ObjectStore",
-    "Observer",
-    "Phase",
-    "PlannedTrial",
-    "ProbeResult",
-    "Registration",
-    "RelaySink",
-    "Sandbox",
-    "SandboxBackend",
-    "SandboxLimits",
-    "SandboxSpec",
-    "StopReason",
-    "Stored",
-    "Sweeper",
-    "TerminationReason",
-    "Trajectory",
-    "TrajectoryFactory",
-    "TrialEnd",
-    "TrialPool",
-    "UnfinishedFiles",
-]
+    "AgentProgram", "Allowance", "Audience", "BundleSource", "ClosedTrajectory", "Door", "Ending", "FolderSink",
+    "Frozen", "Gateway", "Grader", "ImageEngine", "Input", "LaunchRequest", "LocalImage", "LocalObjects",
+    "ObjectStore", "Observer", "Phase", "PlannedTrial", "ProbeResult", "Registration", "RelaySink", "Sandbox",
+    "SandboxBackend", "SandboxLimits", "SandboxSpec", "StopReason", "Stored", "SweepableStore", "Sweeper",
+    "TerminationReason", "Trajectory", "TrajectoryFactory", "TrialEnd", "TrialPool", "UnfinishedFiles",
+]  # fmt: skip

@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import RefusedError, SpecError, StoreError
-from orchestrator.interfaces import Allowance, BundleSource, Gateway, Grader, ObjectStore, Observer, SandboxBackend
+from orchestrator.interfaces import (
+    Allowance,
+    BundleSource,
+    Gateway,
+    Grader,
+    ObjectStore,
+    Observer,
+    SandboxBackend,
+    SweepableStore,
+)
 from orchestrator.records.base import BlobRef
 from orchestrator.records.event import Event
 from orchestrator.settings import Settings
@@ -27,6 +36,13 @@ if TYPE_CHECKING:
 
 def object_store(url: str) -> ObjectStore:
     """Return the store of a URL. Raises RefusedError for a kind that this version does not have."""
+    from orchestrator.storage.open import open_store
+
+    return open_store(url)
+
+
+def sweepable_store(url: str) -> SweepableStore:
+    """Return the store of a URL, for ``gc``. Raises SpecError."""
     from orchestrator.storage.open import open_store
 
     return open_store(url)

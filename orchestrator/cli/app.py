@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli import data, images, read, rerun, run, serve, steer, suite
+from orchestrator.cli import data, gc, images, read, rerun, run, serve, steer, suite
 from orchestrator.errors import InfrastructureError, OrchestrateError, SpecError
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ steer.add_to(app)
 suite.add_to(app)
 images.add_to(app)
 data.add_to(app)
+gc.add_to(app)
 serve.add_to(app)
 
 

@@ -138,7 +138,9 @@ async def _submit(order: Order, settings: Settings, stop: Stop, *, dry_run: bool
         await confirm(estimate, settings, yes=yes)
 
         async def manifest(grader_version: str) -> RunManifest:
-            return await publish(place, order, loaded, labels, grader_version)
+            return await publish(
+                place, order, loaded, labels, grader_version, lambda said: print(said, file=sys.stderr)
+            )
 
         models_of = [manifest_agent(agent) for agent in loaded.agents]
         return await drive(settings, place, models_of, manifest, stop, as_json=as_json)

@@ -121,6 +121,8 @@ class Change:
     added: Sequence[Part] = ()
     removed: Sequence[str] = ()
     runs: Mapping[str, RunEntry] = field(default_factory=dict)
+    again: Callable[[], Awaitable[None]] | None = None
+    """Puts the new parts into the store once more, when gc may have deleted one that was there before the commit named it."""
 
 
 def fold(snapshot: Snapshot, commit: Commit) -> Snapshot:
@@ -154,8 +156,16 @@ async def load_snapshot(store: ObjectStore) -> Snapshot:
     return snapshot
 
 
-async def append(store: ObjectStore, propose: Callable[[Snapshot], Awaitable[Change | None]]) -> Commit | None:
+Disturbed = Callable[[], Awaitable[bool]]
+"""Says after a commit whether gc may have deleted, since before, what no commit named."""
+
+
+async def append(
+    store: ObjectStore, propose: Callable[[Snapshot], Awaitable[Change | None]], disturbed: Disturbed | None = None
+) -> Commit | None:
     """Commit a change, made anew from the snapshot whenever another writer was faster. None: there is nothing to change.
+
+    With ``disturbed``, parts that a gc may have deleted before the commit named them are put back.
 
     Raises StoreError. When the store fails during the commit, it may have been made all the same: do it all again, and a
     change that is there already is proposed as None.
@@ -177,6 +187,8 @@ async def append(store: ObjectStore, propose: Callable[[Snapshot], Awaitable[Cha
         after = fold(snapshot, commit)
         if await store.create(keys.dataset_commit(commit.number), commit.to_bytes()) or await _is_ours(store, commit):
             await _checkpoint(store, after)
+            if disturbed is not None and change.again is not None and await disturbed():
+                await change.again()
             return commit
     msg = f"{MOST_TRIES} other writers were faster; the dataset is as they left it, try again when they have ended"
     raise StoreError(msg, cause="dataset_busy")

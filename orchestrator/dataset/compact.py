@@ -7,6 +7,7 @@ the others find nothing left to do.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from orchestrator.dataset import parts as part_io
 from orchestrator.dataset.columns import TABLES
-from orchestrator.dataset.commits import Change, Commit, Part, Snapshot, append
+from orchestrator.dataset.commits import Change, Commit, Disturbed, Part, Snapshot, append
 from orchestrator.dataset.files import PartFiles
 from orchestrator.dataset.parts import Encoded
 from orchestrator.interfaces import ObjectStore
@@ -27,12 +28,14 @@ PART_BYTES = 128 << 20
 """Size in bytes above which a part is no longer small."""
 
 
-async def compact(store: ObjectStore, cache: Path, due: int = PARTS_DUE) -> Commit | None:
+async def compact(
+    store: ObjectStore, cache: Path, due: int = PARTS_DUE, disturbed: Disturbed | None = None
+) -> Commit | None:
     """Merge the small parts of every table, suite and month that has at least ``due`` of them. None: there was none.
 
     Raises StoreError, after which the dataset is as it was before or merged.
     """
-    return await append(store, _Compaction(store, PartFiles(store, cache), due).propose)
+    return await append(store, _Compaction(store, PartFiles(store, cache), due).propose, disturbed)
 
 
 def groups(snapshot: Snapshot, due: int) -> list[list[Part]]:
@@ -72,12 +75,15 @@ class _Compaction:
         found = groups(snapshot, self.due)
         if not found:
             return None
-        added = []
-        for group in found:
-            encoded = await self._merge(group)
-            await part_io.put(self.store, encoded)
-            added.append(encoded.part)
-        return Change(type="compaction", added=added, removed=[part.key for group in found for part in group])
+        merged = [await self._merge(group) for group in found]
+        again = functools.partial(part_io.put_all, self.store, merged)
+        await again()
+        return Change(
+            type="compaction",
+            added=[encoded.part for encoded in merged],
+            removed=[part.key for group in found for part in group],
+            again=again,
+        )
 
     async def _merge(self, group: list[Part]) -> Encoded:
         name = tuple(part.key for part in group)

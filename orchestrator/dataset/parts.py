@@ -91,6 +91,12 @@ async def put(store: ObjectStore, encoded: Encoded) -> None:
             raise lost(part, "has other bytes than its name says") from error
 
 
+async def put_all(store: ObjectStore, encoded: Sequence[Encoded]) -> None:
+    """Write parts, as ``put`` does each."""
+    for one in encoded:
+        await put(store, one)
+
+
 async def is_whole(store: ObjectStore, part: Part) -> bool:
     """Return whether the bytes in the store are those of the part; a part that is not there is not whole."""
     digest = hashlib.sha256()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC
 from typing import TypeVar
 
-from orchestrator.errors import StoreError
+from orchestrator.errors import NotFoundError, StoreError
 from orchestrator.interfaces import ObjectStore
 from orchestrator.records import keys
 from orchestrator.records.ids import TrialId
@@ -78,10 +78,21 @@ class RunData:
 async def collect(store: ObjectStore, run: str) -> RunData:
     """Read a run.
 
-    Raises NotFoundError when there is no such run and StoreError when its records contradict each other.
+    Raises NotFoundError when there is no such run and StoreError when its records contradict each other, or when it was removed
+    while it was read: who removes a run begins with its manifest.
     """
     key = keys.manifest(run)
     manifest = RunManifest.from_bytes(await store.get(key), key)
+    try:
+        outcomes, verdicts = await _records(store, run)
+    except NotFoundError as error:
+        raise await _vanished(store, run, error) from error
+    if not await store.exists(key):
+        raise await _vanished(store, run, NotFoundError(key))
+    return assemble(manifest, outcomes, verdicts)
+
+
+async def _records(store: ObjectStore, run: str) -> tuple[list[Outcome], list[Verdict]]:
     outcome_keys, verdict_keys = await asyncio.gather(store.list(keys.outcomes(run)), store.list(keys.verdicts(run)))
     graded = [name for name in verdict_keys if keys.parse_verdict(name)]
 
@@ -97,7 +108,14 @@ async def collect(store: ObjectStore, run: str) -> RunData:
         _same(name, keys.parse_outcome(name), (record.run, TrialId.parse(record.trial), record.launch))
     for name, found in zip(graded, verdicts, strict=True):
         _same(name, name, keys.verdict(found.run, TrialId.parse(found.trial), found.grader_digest))
-    return assemble(manifest, outcomes, verdicts)
+    return outcomes, verdicts
+
+
+async def _vanished(store: ObjectStore, run: str, error: NotFoundError) -> StoreError:
+    """Return what to say of an object that was listed and is gone."""
+    if await store.exists(keys.manifest(run)):
+        return error
+    return StoreError(f"run {run} was removed while it was read", cause="run_removed")
 
 
 async def read_many(read: Callable[[Item], Awaitable[Value]], items: Sequence[Item]) -> list[Value]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 from dataclasses import dataclass, field
 from datetime import UTC
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from orchestrator.dataset import parts as part_io
 from orchestrator.dataset.columns import TABLES
-from orchestrator.dataset.commits import Change, Part, RunEntry, Snapshot, append
+from orchestrator.dataset.commits import Change, Disturbed, Part, RunEntry, Snapshot, append
 from orchestrator.dataset.files import PartFiles
 from orchestrator.dataset.parts import Encoded
 from orchestrator.dataset.rows import RunData, collect
@@ -43,30 +44,42 @@ class Written:
     """Other runs that lost rows with a part of this one; rebuild them too."""
 
 
-async def commit_run(store: ObjectStore, run: str, events: ReadEvents, cache: Path) -> Written:
+async def commit_run(
+    store: ObjectStore, run: str, events: ReadEvents, cache: Path, disturbed: Disturbed | None = None
+) -> Written:
     """Make the rows of a run from its records and commit them. Doing it again adds nothing.
 
     Raises NotFoundError for an unknown run and StoreError, after which the dataset is as it was before or complete.
     """
-    return await _write(store, run, events, cache, repair=False)
+    return await _write(_Place(store, events, cache, disturbed), run, repair=False)
 
 
-async def rebuild(store: ObjectStore, run: str, events: ReadEvents, cache: Path) -> Written:
+async def rebuild(
+    store: ObjectStore, run: str, events: ReadEvents, cache: Path, disturbed: Disturbed | None = None
+) -> Written:
     """Make the rows of a run anew from its records, and put back what the dataset has lost of them.
 
     A lost part that held rows of other runs too is dropped; they are named, to be rebuilt as well. Raises NotFoundError
     for an unknown run and StoreError.
     """
-    return await _write(store, run, events, cache, repair=True)
+    return await _write(_Place(store, events, cache, disturbed), run, repair=True)
 
 
-async def _write(store: ObjectStore, run: str, events: ReadEvents, cache: Path, *, repair: bool) -> Written:
-    data = await collect(store, run)
-    steps, gone = await _steps(data, events)
+@dataclass(frozen=True)
+class _Place:
+    store: ObjectStore
+    events: ReadEvents
+    cache: Path
+    disturbed: Disturbed | None
+
+
+async def _write(at: _Place, run: str, *, repair: bool) -> Written:
+    data = await collect(at.store, run)
+    steps, gone = await _steps(data, at.events)
     encoded = await asyncio.to_thread(_encode, data, steps)
     entry = RunEntry(fingerprint=_fingerprint(encoded), records=_records(data))
-    replacement = _Replacement(store, PartFiles(store, cache), run, encoded, entry, gone, repair)
-    commit = await append(store, replacement.propose)
+    replacement = _Replacement(at.store, PartFiles(at.store, at.cache), run, encoded, entry, gone, repair)
+    commit = await append(at.store, replacement.propose, at.disturbed)
     rows = {one.part.table: one.part.rows for one in encoded}
     return Written(
         run=run,
@@ -149,8 +162,9 @@ class _Replacement:
         rest = await self._without_run([part for part in old if part.runs != (self.run,) and part.key not in lost])
         new = {one.part.key: one for one in [*self.encoded, *rest]}
         # A part that stays, because its rows are the same, is neither added nor removed.
-        for key in sorted(new.keys() - (snapshot.parts.keys() - lost)):
-            await part_io.put(self.store, new[key])
+        fresh = [new[key] for key in sorted(new.keys() - (snapshot.parts.keys() - lost))]
+        again = functools.partial(part_io.put_all, self.store, fresh)
+        await again()
         self.restored |= lost & new.keys()
         removed = [part for part in old if part.key not in new]
         others = {run for part in removed if part.key in lost for run in part.runs} - {self.run}
@@ -161,6 +175,7 @@ class _Replacement:
             removed=[part.key for part in removed],
             # Runs that lost rows are known without any, so that the next commit of their rows is not taken for a repetition.
             runs={self.run: self.entry, **{run: RunEntry(fingerprint="", records=0) for run in others}},
+            again=again,
         )
         unchanged = not change.added and not change.removed and snapshot.runs.get(self.run) == self.entry
         return None if unchanged else change

@@ -19,6 +19,7 @@ from orchestrator.errors import LeaseLostError, NotFoundError, OrchestrateError,
 from orchestrator.interfaces import ObjectStore
 from orchestrator.records import keys
 from orchestrator.records.lease import Beat, Claim, Release, ReleaseReason, StopRequest
+from orchestrator.storage.removals import describe, removed_run
 
 _PAUSE_SECONDS = 1.0
 """Between attempts while the store does not answer."""
@@ -236,8 +237,8 @@ async def take_run(
 ) -> Claim:
     """Claim a run for this process.
 
-    ``waiting`` is told when an earlier driver has to be given a term to show that it lives. Raises RefusedError when it does, or when
-    another driver was faster, and StoreError.
+    ``waiting`` is told when an earlier driver has to be given a term to show that it lives. Raises RefusedError when it does, when
+    another driver was faster, or when the run is being removed, and StoreError.
     """
     holder = await read_holder(store, run)
     if holder is not None and holder.release is None and not holder.gone:
@@ -249,9 +250,19 @@ async def take_run(
     )
     key = keys.claim(run, epoch)
     if await store.create(key, claim.to_bytes()):
+        await _refuse_removed(store, claim)
         return claim
     other = await read_holder(store, run)
     raise RefusedError(_held(run, other or holder))
+
+
+async def _refuse_removed(store: ObjectStore, claim: Claim) -> None:
+    """Let go of a run that is being removed. Who removes it says so before it looks for claims: one of both sees the other."""
+    removal = await removed_run(store, claim.run)
+    if removal is not None:
+        made = Release(epoch=claim.epoch, at=time.time(), reason="removed")
+        await store.create(keys.release(claim.run, claim.epoch), made.to_bytes())
+        raise RefusedError(describe(claim.run, removal))
 
 
 async def _wait_for_silence(store: ObjectStore, holder: Holder, timing: Timing) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from orchestrator import wiring
 from orchestrator.driver.limits import InForce
 from orchestrator.driver.local import Place
 from orchestrator.driver.order import Loaded, Order, build_manifest, manifest_agent, price_table, refuse, sizes_of
 from orchestrator.errors import Problem, SpecError, nearest
-from orchestrator.interfaces import SandboxBackend
+from orchestrator.interfaces import ObjectStore, SandboxBackend
 from orchestrator.plan.cost import dollars, nano, unpriced
 from orchestrator.plan.refuse import refusals
 from orchestrator.records import keys
@@ -19,6 +19,7 @@ from orchestrator.spec.agent import Agent
 from orchestrator.spec.bundle import Bundle
 from orchestrator.spec.loaded import LoadedAgent
 from orchestrator.storage.bundles import publish as publish_bundle
+from orchestrator.storage.removals import describe, removed_run, watch
 
 
 def check_order(order: Order, loaded: Loaded, backend: SandboxBackend, settings: Settings) -> None:
@@ -135,17 +136,36 @@ def _script_refusals(agent: LoadedAgent, loaded: Loaded) -> list[str]:
 
 
 async def publish(
-    place: Place, order: Order, loaded: Loaded, labels: dict[str, str], grader_version: str
+    place: Place,
+    order: Order,
+    loaded: Loaded,
+    labels: dict[str, str],
+    grader_version: str,
+    say: Callable[[str], None] = lambda _: None,
 ) -> RunManifest:
-    """Upload every bundle of the run, then create its manifest. Raises SpecError when the run id is taken."""
+    """Upload every bundle of the run, then create its manifest. Raises SpecError when the run id is or was taken.
+
+    ``say`` is told when that has to wait for something.
+    """
+    watching = await watch(place.store)
+    manifest = build_manifest(order, loaded, place.backend.name, labels, grader_version, place.settings)
+    await _refuse_removed(place.store, manifest.run)
     for audience, bundle in _bundles(loaded):
         await publish_bundle(place.store, audience, bundle)
-    manifest = build_manifest(order, loaded, place.backend.name, labels, grader_version, place.settings)
     if not await place.store.create(keys.manifest(manifest.run), manifest.to_bytes()):
         raise SpecError(
             [Problem(manifest.run, message="there is a run of that name; choose another --run-id, or resume it")]
         )
+    if await watching.disturbed(say):  # a bundle that was there may have been deleted before the manifest named it
+        for audience, bundle in _bundles(loaded):
+            await publish_bundle(place.store, audience, bundle)
     return manifest
+
+
+async def _refuse_removed(store: ObjectStore, run: str) -> None:
+    if (removal := await removed_run(store, run)) is not None:
+        message = f"{describe(run, removal)}, and its rows are kept; choose another --run-id"
+        raise SpecError([Problem(run, message=message)])
 
 
 def _bundles(loaded: Loaded) -> list[tuple[keys.Audience, Bundle]]:

@@ -17,8 +17,9 @@ from typing import Any
 from orchestrator.driver.child import Child
 from orchestrator.errors import InfrastructureError
 from orchestrator.settings import Settings
+from orchestrator.storage.bundles import tree_bytes
 
-_LONGEST_PARENT = 50
+LONGEST_PARENT = 50
 """Bytes: a socket's path has 107 in all, and sandboxes put folders of their own below ours."""
 _PREFIX, _OWNER = "orch-", "owner"
 
@@ -46,6 +47,19 @@ class Services:
         await self.grader.ready()
 
 
+def scratch_parent(settings: Settings) -> Path:
+    """Return where scratch folders are made: the setting, or the system's temporary folder where that path is too long for sockets."""
+    parent = settings.scratch
+    if parent is None or len(bytes(parent)) > LONGEST_PARENT:
+        parent = Path(tempfile.gettempdir())
+    return parent
+
+
+def sweep_scratch(settings: Settings, *, dry: bool) -> tuple[int, int]:
+    """Remove scratch folders of killed processes; return their number and bytes. Raises OSError."""
+    return _sweep(scratch_parent(settings), dry=dry)
+
+
 @contextlib.contextmanager
 def scratch_folder(settings: Settings) -> Iterator[Path]:
     """Make a folder for sockets and running sandboxes that only we may open, and remove it afterwards.
@@ -54,9 +68,7 @@ def scratch_folder(settings: Settings) -> Iterator[Path]:
     It lies below the setting ``scratch``, or below the system's temporary folder where that path would leave no room for a socket's name.
     Raises InfrastructureError when it cannot be made.
     """
-    parent = settings.scratch
-    if parent is None or len(bytes(parent)) > _LONGEST_PARENT:
-        parent = Path(tempfile.gettempdir())
+    parent = scratch_parent(settings)
     try:
         parent.mkdir(parents=True, exist_ok=True)
         _sweep(parent)
@@ -80,8 +92,9 @@ def _own(folder: Path) -> int:
     return descriptor
 
 
-def _sweep(parent: Path) -> None:
-    """Remove folders of ours whose process was killed: nobody holds their lock."""
+def _sweep(parent: Path, *, dry: bool = False) -> tuple[int, int]:
+    """Remove folders of ours whose process was killed: nobody holds their lock. Return their number and bytes."""
+    count, size = 0, 0
     for folder in parent.glob(f"{_PREFIX}*"):
         try:
             if folder.lstat().st_uid != os.geteuid():
@@ -91,11 +104,14 @@ def _sweep(parent: Path) -> None:
             continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
+            count, size = count + 1, size + tree_bytes(folder)
+            if not dry:
+                shutil.rmtree(folder, ignore_errors=True)
         except BlockingIOError:
             pass
         finally:
             os.close(descriptor)
+    return count, size
 
 
 @contextlib.asynccontextmanager

@@ -19,8 +19,8 @@ def bundle(audience: Audience, digest: str) -> str:
     return f"bundles/{audience}/{digest.removeprefix('sha256:')}"
 
 
-BUNDLES = "bundles/"
-"""Prefix of all bundles."""
+BUNDLES = tuple(f"bundles/{audience}/" for audience in get_args(Audience))
+"""Prefixes of all bundles: one for each audience, since nobody may list them all at once."""
 
 
 def parse_bundle(key: str) -> tuple[Audience, str]:
@@ -35,11 +35,16 @@ def parse_bundle(key: str) -> tuple[Audience, str]:
 
 def manifest(run: str) -> str:
     """Key of the run manifest, create-only."""
-    return f"runs/{_part(run)}/manifest.json"
+    return f"{run_files(run)}manifest.json"
 
 
 RUNS = "runs/"
 """Prefix of all run manifests."""
+
+
+def run_files(run: str) -> str:
+    """Prefix of a run's manifest and of what was asked of its drivers."""
+    return f"runs/{_part(run)}/"
 
 
 def run_of_manifest(key: str) -> str | None:
@@ -133,7 +138,7 @@ def reservations(run: str) -> str:
 
 def stop_request(run: str, epoch: int) -> str:
     """Key of a person's request that the driver of a claim stops."""
-    return f"runs/{_part(run)}/stops/{epoch:06d}.json"
+    return f"{run_files(run)}stops/{epoch:06d}.json"
 
 
 def verdict(run: str, trial: TrialId, grader_digest: str) -> str:
@@ -169,8 +174,8 @@ def probe(unique: str, name: str) -> str:
 PROBES = "probes/"
 """Prefix of what probes of the store leave."""
 
-Removed = Literal["runs", "bundles"]
-"""What is removed: a run, or bundles that no run needs."""
+Removed = Literal["runs", "objects"]
+"""What is removed: a run, or objects that several runs may share."""
 Step = Literal["begun", "done"]
 
 
@@ -202,14 +207,24 @@ def dataset_part(table: str, suite: str, month: str, sha256: str) -> str:
     return f"datasets/{table}/suite={_part(suite)}/month={month}/part-{sha256}.parquet"
 
 
+def is_dataset_part(key: str) -> bool:
+    """Return whether a key is that of a part of a table."""
+    folder, _, name = key.rpartition("/")
+    return folder.startswith(DATASETS) and name.startswith("part-") and name.endswith(".parquet")
+
+
+DATASET_COMMITS = "datasets/_commits/"
+"""Prefix of the commits of the dataset."""
+
+
 def dataset_commit(number: int) -> str:
     """Key of a commit of the dataset, create-only. Commits are numbered from 1 without gaps."""
-    return f"datasets/_commits/{number:020d}.json"
+    return f"{DATASET_COMMITS}{number:020d}.json"
 
 
 def dataset_commits(hundred: int) -> str:
     """Prefix of the commits ``100 * hundred`` to ``100 * hundred + 99``: at most 100 keys."""
-    return f"datasets/_commits/{hundred:018d}"
+    return f"{DATASET_COMMITS}{hundred:018d}"
 
 
 def dataset_checkpoint(number: int) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from orchestrator.dataset.rows import RunData, TrialRow, read_many
-from orchestrator.errors import SpecError, nearest
+from orchestrator.errors import NotFoundError, SpecError, nearest
 from orchestrator.interfaces import ObjectStore
 from orchestrator.records import keys
 from orchestrator.records.ids import TrialId
@@ -14,20 +14,29 @@ from orchestrator.records.manifest import RunManifest
 from orchestrator.records.verdict import TrialResult
 from orchestrator.report.program import program
 from orchestrator.report.text import clean, named
+from orchestrator.storage.removals import describe, removed_run
 
 WORST_FIRST: tuple[TrialResult, ...] = ("failed", "abstained", "grader_error", "infra", "cancelled", "missing")
 """What counts as the first failure, in this order."""
 _SHOWN = 8
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 async def list_runs(store: ObjectStore) -> list[RunManifest]:
     """Return all runs of the store, newest first. Raises StoreError."""
 
-    async def read(key: str) -> RunManifest:
-        return RunManifest.from_bytes(await store.get(key), key)
+    async def read(key: str) -> RunManifest | None:
+        try:
+            return RunManifest.from_bytes(await store.get(key), key)
+        except NotFoundError:  # removed since it was listed
+            return None
 
     found = await read_many(read, [key for key in await store.list(keys.RUNS) if keys.run_of_manifest(key)])
-    return sorted(found, key=lambda manifest: (manifest.created_at, manifest.run), reverse=True)
+    return sorted(
+        (manifest for manifest in found if manifest is not None),
+        key=lambda manifest: (manifest.created_at, manifest.run),
+        reverse=True,
+    )
 
 
 async def resolve_run(store: ObjectStore, text: str) -> str:
@@ -36,11 +45,12 @@ async def resolve_run(store: ObjectStore, text: str) -> str:
     Raises SpecError that names the candidates when there is none, or more than one run or commit.
     """
     runs = [run for key in await store.list(keys.RUNS) if (run := keys.run_of_manifest(key))]
+    if text in runs:
+        return text
+    await _refuse_removed(store, text, runs)
     if not runs:
         msg = f"this store has no run yet; start one with: {program()} submit SUITE"
         raise SpecError(msg)
-    if text in runs:
-        return text
     if text == "last":
         return (await list_runs(store))[0].run
     if text.startswith("commit:"):
@@ -54,6 +64,14 @@ async def resolve_run(store: ObjectStore, text: str) -> str:
             raise SpecError(msg)
         return _only(text, [run.run for run in found[:1]], runs)
     return _only(text, [run for run in runs if run.startswith(text)] if text else [], runs)
+
+
+async def _refuse_removed(store: ObjectStore, text: str, runs: Sequence[str]) -> None:
+    """Raise SpecError when the text is the name of a run that was removed, and means none that is there."""
+    if _NAME.fullmatch(text) and text != "last" and not any(run.startswith(text) for run in runs):
+        removal = await removed_run(store, text)
+        if removal is not None:
+            raise SpecError(describe(text, removal))
 
 
 def _only(text: str, found: Sequence[str], runs: Sequence[str]) -> str:

@@ -49,3 +49,11 @@ def named(items: Iterable[object], most: int = 3) -> str:
 def plural(count: int, word: str) -> str:
     """Return ``1 trial``, ``2 trials``."""
     return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+
+
+def bytes_text(count: int) -> str:
+    """Return a number of bytes for people, by thousands: ``999 B``, ``1.2 MB``."""
+    value, units = float(count), ["B", "kB", "MB", "GB", "TB"]
+    while value >= 999.5 and len(units) > 1:
+        value, units = value / 1000, units[1:]
+    return f"{value:.0f} {units[0]}" if units[0] == "B" or value >= 99.95 else f"{value:.1f} {units[0]}"

@@ -6,7 +6,10 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import shutil
 import tempfile
+import time
+import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -19,6 +22,10 @@ from orchestrator.spec.bundle_tar import tar_of, unpack
 from orchestrator.spec.listing import Listed, one_owner, read_listing, tree_digest, workspace_listing
 
 _PIECE_BYTES = 4 << 20
+
+
+_NEW = ".new-"
+"""Beginning of the names of what is being made or removed beside the bundles of a cache."""
 
 
 async def publish(store: ObjectStore, audience: Audience, bundle: Bundle) -> str:
@@ -77,7 +84,7 @@ class BundleCache:
         """Return the folder of a bundle, verified against its digest; it belongs to the cache. Raises StoreError."""
         target = self._folder / audience / digest.removeprefix("sha256:")
         async with self._locks.setdefault(target, asyncio.Lock()):
-            if target in self._verified and target.is_dir():
+            if _used(target) and target in self._verified:
                 return target
             listed = await asyncio.to_thread(_held, target, digest)
             if listed is None:
@@ -100,7 +107,7 @@ class BundleCache:
         """Copy the bundle's tar to the disk, unpack it beside the target and rename."""
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=target.parent, prefix=".new-") as temporary:
+            with tempfile.TemporaryDirectory(dir=target.parent, prefix=_NEW) as temporary:
                 tar, fresh = Path(temporary) / "tar", Path(temporary) / "fresh"
                 with tar.open("wb") as file:
                     async for chunk in self._store.stream(key):
@@ -117,6 +124,63 @@ def _cache_error(digest: str, target: Path, error: OSError) -> StoreError:
         f"bundle {digest} could not be unpacked to {target}: {error.strerror}; free space or name another cache folder"
     )
     return StoreError(msg, cause="bundle_cache")
+
+
+def _used(folder: Path) -> bool:
+    """Note on a folder of the cache that it is used now, for ``remove_unused``; False: it is not there."""
+    try:
+        os.utime(folder)
+    except PermissionError:  # of another user, who removes it or not
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def remove_unused(folder: Path, unused_s: float, *, dry: bool) -> tuple[int, int]:
+    """Remove bundles below a cache folder that nobody fetched for so long, in seconds; return their number and bytes.
+
+    One that is fetched at this very moment may go too: whoever then finds it gone has a failure of ours and tries again.
+    Raises OSError.
+    """
+    count, size = 0, 0
+    for audience in sorted(path for path in folder.glob("*") if path.is_dir()):
+        for entry in sorted(path for path in audience.iterdir() if path.is_dir() or path.name.startswith(_NEW)):
+            if _unused(entry, unused_s):
+                count, size = count + 1, size + tree_bytes(entry)
+                if not dry:
+                    _remove(entry, unused_s)
+    return count, size
+
+
+def tree_bytes(folder: Path) -> int:
+    """Return the bytes of a file, or of all files below a folder; what vanishes meanwhile has none."""
+    size = 0
+    for path in (folder, *folder.rglob("*")):
+        with contextlib.suppress(OSError):
+            size += path.lstat().st_size if path.is_file() or path.is_symlink() else 0
+    return size
+
+
+def _unused(folder: Path, unused_s: float) -> bool:
+    try:
+        return time.time() - folder.stat().st_mtime >= unused_s
+    except FileNotFoundError:
+        return False
+
+
+def _remove(entry: Path, unused_s: float) -> None:
+    """Take a bundle's name away, so that nobody sees half of it, and then the rest."""
+    gone = entry.parent / f"{_NEW}gone-{uuid.uuid4().hex}"
+    with _locked(entry.parent / ".lock"):
+        if not _unused(entry, unused_s):
+            return
+        _listing_of(entry).unlink(missing_ok=True)
+        entry.rename(gone)
+    if gone.is_dir():
+        shutil.rmtree(gone)
+    else:
+        gone.unlink()
 
 
 def _held(folder: Path, digest: str) -> list[Listed] | None:
@@ -142,7 +206,7 @@ def _note_workspace(folder: Path, listed: list[Listed]) -> None:
         data = workspace_listing(listed, owner)
         if target.is_file() and target.read_bytes() == data:
             return
-        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".new-")
+        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=_NEW)
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
         Path(name).replace(target)

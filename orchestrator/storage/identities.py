@@ -71,7 +71,9 @@ IDENTITIES: tuple[Identity, ...] = (
         put=("grades/",),
         get=("bundles/sandbox/", "bundles/graders/", "runs/", "records/", "outcomes/", "blobs/"),
     ),
-    Identity(name="compactor", put=("datasets/",), get=("runs/", "records/", "outcomes/", "blobs/", "grades/")),
+    Identity(
+        name="compactor", put=("datasets/",), get=("runs/", "records/", "outcomes/", "blobs/", "grades/", "removed/")
+    ),
     Identity(
         name="reader",
         get=(

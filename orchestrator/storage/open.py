@@ -6,11 +6,11 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from orchestrator.errors import SpecError
-from orchestrator.interfaces import ObjectStore
+from orchestrator.interfaces import SweepableStore
 from orchestrator.storage.file import FileStore
 
 
-def open_store(url: str) -> ObjectStore:
+def open_store(url: str) -> SweepableStore:
     """Return the store at a URL. Nothing is made or contacted yet.
 
     - ``file:///absolute/folder`` or a plain path: a folder.

@@ -20,6 +20,7 @@ COMMANDS = {"submit", "resume", "report", "show", "logs", "pull", "validate", "t
     "export",
     "stop",
     "rerun",
+    "gc",
 }
 
 

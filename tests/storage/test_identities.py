@@ -117,7 +117,7 @@ SAMPLES = {
     "sha256": ("0" * 64,),
     "number": (1,),
     "hundred": (0,),
-    "kind": ("runs", "bundles"),
+    "kind": ("runs", "objects"),
     "step": ("begun", "done"),
 }
 
