@@ -212,12 +212,7 @@ class SandboxSpec:
     pristine: Path | None = None
     """Folder that the workspace was laid from, to compare the frozen state with; None: everything is ``added``."""
     listing: Path | None = None
-    """What ``pristine`` holds, verified, so that nobody has to read it again. None: it is read.
-
-    Lines of JSON. First ``{"owner": [uid, gid]}`` when everything belongs to them and has the modes 0644 and 0755 alone, else null: then a
-    backend may show the files of ``pristine`` themselves and keep only what is changed. After it, sorted by the bytes of the path, ``[path,
-    "file" | "dir" | "symlink", executable, size, sha256 or null, target or null]``.
-    """
+    """``BundleSource.listing`` of ``pristine``: then it is not read, and may be shown itself instead of a copy. None: it is read."""
     exclude: tuple[str, ...] = ()
     """Patterns over the workspace that are not frozen."""
 

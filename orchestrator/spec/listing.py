@@ -105,7 +105,11 @@ def _leaf(entry: os.DirEntry[str], path: str) -> Listed | None:
 
 
 def workspace_listing(listed: Iterable[Listed], owner: tuple[int, int] | None) -> bytes:
-    """Return the listing of a sandbox bundle's workspace: the lines that ``SandboxSpec.listing`` describes."""
+    """Return the listing of a sandbox bundle's workspace, for who lays it and compares with it later: lines of JSON.
+
+    First ``{"owner": [uid, gid]}`` as ``one_owner`` found it, or null. After it, sorted by the bytes of the path and with all folders:
+    ``[path, "file" | "dir" | "symlink", executable, size, sha256 or null, target or null]``.
+    """
     found: dict[str, tuple[str, bool, int, str | None, str | None]] = {}
     for item in listed:
         if not item.path.startswith(_WORKSPACE):
