@@ -119,17 +119,17 @@ async def _submit(order: Order, settings: Settings, stop: Stop, *, dry_run: bool
     from orchestrator.cli.announce import announce, print_plan
     from orchestrator.cli.confirm import announce_estimate, confirm
     from orchestrator.driver.estimate import estimate_order
+    from orchestrator.driver.images import backend_for
     from orchestrator.driver.local import open_place
     from orchestrator.driver.order import load_order, manifest_agent, sizes_of
-    from orchestrator.driver.prepare import check_order, publish
+    from orchestrator.driver.prepare import make_ready, publish
 
     loaded = load_order(order)
-    with open_place(settings) as place:
-        check_order(order, loaded, place.backend, settings)
-        labels = dict(await place.backend.preflight())
+    with open_place(settings, backend_for(loaded.tasks, settings)) as place:
+        ready = await make_ready(place, order, loaded)
         suite, sizes = loaded.suite.suite.id, sizes_of(order, loaded)
         agents = [agent.name for agent in loaded.agents]
-        announce(suite, sizes, agents, (place.backend.name, labels))
+        announce(suite, sizes, agents, (place.backend.name, ready.labels))
         estimate = await estimate_order(order, loaded, place.store, settings)
         announce_estimate(estimate)
         if dry_run:
@@ -138,9 +138,7 @@ async def _submit(order: Order, settings: Settings, stop: Stop, *, dry_run: bool
         await confirm(estimate, settings, yes=yes)
 
         async def manifest(grader_version: str) -> RunManifest:
-            return await publish(
-                place, order, loaded, labels, grader_version, lambda said: print(said, file=sys.stderr)
-            )
+            return await publish(place, ready, grader_version, lambda said: print(said, file=sys.stderr))
 
         models_of = [manifest_agent(agent) for agent in loaded.agents]
         return await drive(settings, place, models_of, manifest, stop, as_json=as_json)
@@ -153,7 +151,7 @@ async def _resume(text: str, max_cost: float | None, settings: Settings, stop: S
     from orchestrator.driver.execute import nothing_left, what_is_left
     from orchestrator.driver.limits import when_resumed
     from orchestrator.driver.local import open_place
-    from orchestrator.driver.prepare import check_resume
+    from orchestrator.driver.prepare import check_resume, make_ready_again
     from orchestrator.report.select import resolve_run
 
     store = wiring.object_store(settings.store)
@@ -168,7 +166,7 @@ async def _resume(text: str, max_cost: float | None, settings: Settings, stop: S
         return ending(stored, done, settings)
     with open_place(settings, stored.backend) as place:
         check_resume(stored, settings, limits)
-        await place.backend.preflight()
+        await make_ready_again(place, stored)
 
         async def made(_: str) -> RunManifest:
             return manifest

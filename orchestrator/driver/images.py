@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from orchestrator.errors import Problem, SandboxError, SpecError
+from orchestrator import wiring
+from orchestrator.errors import Problem, RefusedError, SandboxError, SpecError
 from orchestrator.interfaces import ImageEngine, LocalImage
+from orchestrator.settings import Settings
 from orchestrator.spec.bundle import Bundle, build_bundle
 from orchestrator.spec.files import display
 from orchestrator.spec.image_lock import FILE, ImageLock, LockedBuild, read_lock
 from orchestrator.spec.load import load_suite
 from orchestrator.spec.loaded import LoadedSuite, LoadedTask
-from orchestrator.spec.task import is_pinned
+from orchestrator.spec.task import ImageWorkspace, Task, is_pinned
 
+CONTAINER = "container"
+"""The backend that runs tasks in their images."""
 BUILD_REPOSITORY = "localhost/orchestrate-build"
 """What built images are called on this machine, with the digest of their folder as tag."""
 _TIME = 315619200
@@ -131,6 +136,55 @@ async def lock_images(folder: Path, engine: ImageEngine, tell: Tell, *, again: b
     )
     changed = await asyncio.to_thread(_write, suite.folder / FILE, lock)
     return SuiteImages(suite, builds, resolved, changed)
+
+
+async def present_images(images: Mapping[str, str], engine: ImageEngine) -> Mapping[str, str]:
+    """Return pinned images with their ids, once all are on this machine; ``images`` is task to pinned image.
+
+    What is not here is fetched by its digest. Raises RefusedError with all that only a person can bring here, SandboxError with all that
+    a registry did not give.
+    """
+    found: dict[str, str] = {}
+    missing, failed = [], []
+    for image in dict.fromkeys(images.values()):
+        here = await engine.image(image)
+        users = ", ".join(task for task, used in images.items() if used == image)
+        if here is None and "@" not in image:
+            missing.append(
+                f"task {users}: image {image} is not on this machine, and no registry has it; "
+                "make it with: orchestrate images build SUITE"
+            )
+            continue
+        try:
+            found[image] = (here or await engine.pull(image)).id
+        except SandboxError as error:
+            if error.cause != "image_pull":
+                raise
+            failed.append(f"task {users}: {error}")
+    if missing:
+        raise RefusedError("\n".join([*missing, *failed]))
+    if failed:
+        raise SandboxError("\n".join(failed), cause="image_pull")
+    return found
+
+
+def backend_for(tasks: Iterable[LoadedTask], settings: Settings) -> str:
+    """Return the backend of an order: the one that was asked for, or ``container`` when a task needs an image and an engine is there."""
+    if settings.backend != "auto":
+        return settings.backend
+    if any(needs_image(task.task) for task in tasks):
+        with contextlib.suppress(RefusedError):
+            wiring.container_engine(settings)
+            return CONTAINER
+    return "bubblewrap"
+
+
+def needs_image(task: Task) -> bool:
+    """Return whether a task runs in an image only: it has one and does not say what it needs of a machine without."""
+    environment = task.environment
+    if environment.build is not None or isinstance(environment.workspace, ImageWorkspace):
+        return True
+    return environment.image is not None and not environment.requires
 
 
 def _load(folder: Path, spoilt: Literal["refused", "ignored"] = "refused") -> tuple[LoadedSuite, ImageLock | None]:

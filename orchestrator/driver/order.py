@@ -6,7 +6,7 @@ import re
 import subprocess
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -61,6 +61,18 @@ class Loaded:
     suite: LoadedSuite
     tasks: tuple[LoadedTask, ...]
     agents: tuple[LoadedAgent, ...]
+
+
+@dataclass(frozen=True)
+class Ready:
+    """An order that can be run here and now: nothing of it was refused, its images are here, its workspaces are laid."""
+
+    order: Order
+    loaded: Loaded
+    labels: Mapping[str, str]
+    """What the backend does not promise in full."""
+    images: Mapping[str, str]
+    """Pinned image to its id, where the backend uses images."""
 
 
 Sizes = dict[str, dict[str, int]]
@@ -234,7 +246,7 @@ def final_checked(task: Task) -> EndedAs | None:
     return next((check.status for check in flat_checks(task.checks) if isinstance(check, FinalCheck)), None)
 
 
-def manifest_task(loaded: LoadedTask, samples: int | None) -> ManifestTask:
+def manifest_task(loaded: LoadedTask, samples: int | None, image_id: str | None) -> ManifestTask:
     """Return what the manifest says of a task."""
     task = loaded.task
     return ManifestTask(
@@ -247,6 +259,7 @@ def manifest_task(loaded: LoadedTask, samples: int | None) -> ManifestTask:
         final_checked=final_checked(task),
         tags=task.tags,
         environment=task.environment,
+        image_id=image_id,
         budgets=task.budgets,
         samples=samples or task.samples,
         bundles=Bundles(
@@ -286,12 +299,13 @@ def price_table(agents: Iterable[Agent], settings: Settings) -> str | None:
     return digest(known) if any(known) else None
 
 
-def build_manifest(
-    order: Order, loaded: Loaded, backend: str, labels: dict[str, str], grader_version: str, settings: Settings
-) -> RunManifest:
+def build_manifest(ready: Ready, backend: str, grader_version: str, settings: Settings) -> RunManifest:
     """Return the manifest of a new run."""
     now = datetime.now(UTC)
-    tasks = tuple(manifest_task(task, order.samples) for task in loaded.tasks)
+    order, loaded = ready.order, ready.loaded
+    tasks = tuple(
+        manifest_task(task, order.samples, ready.images.get(task.task.environment.image or "")) for task in loaded.tasks
+    )
     agents = tuple(manifest_agent(agent) for agent in loaded.agents)
     content = digest([loaded.suite.digest, [task.digest for task in tasks], [agent.digest for agent in agents]])
     suite = loaded.suite.suite
@@ -309,7 +323,7 @@ def build_manifest(
         agents=agents,
         seed=int(content.removeprefix("sha256:")[:15], 16),
         backend=backend,
-        labels=labels,
+        labels=dict(ready.labels),
         pool=settings.pool,
         max_launches=settings.max_launches,
         limits=order.in_force(settings).limits,

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from orchestrator import wiring
+from orchestrator.driver.images import CONTAINER, present_images
 from orchestrator.driver.limits import InForce
 from orchestrator.driver.local import Place
-from orchestrator.driver.order import Loaded, Order, build_manifest, manifest_agent, price_table, refuse, sizes_of
+from orchestrator.driver.order import (
+    Loaded,
+    Order,
+    Ready,
+    build_manifest,
+    manifest_agent,
+    price_table,
+    refuse,
+    sizes_of,
+)
+from orchestrator.driver.workspaces import lay_workspaces
 from orchestrator.errors import Problem, SpecError, nearest
 from orchestrator.interfaces import ObjectStore, SandboxBackend
 from orchestrator.plan.cost import dollars, nano, unpriced
@@ -34,6 +46,33 @@ def check_order(order: Order, loaded: Loaded, backend: SandboxBackend, settings:
         reasons += _script_refusals(agent, loaded)
         reasons += _price_refusals(agent, loaded, settings, limits)
     refuse(reasons)
+
+
+async def make_ready(place: Place, order: Order, loaded: Loaded) -> Ready:
+    """Return an order that can be run here: nothing of it is refused, images are here, and workspaces are out of them.
+
+    Raises RefusedError, SpecError, and InfrastructureError.
+    """
+    check_order(order, loaded, place.backend, place.settings)
+    images: Mapping[str, str] = {}
+    if place.backend.name == CONTAINER:
+        engine = wiring.container_engine(place.settings)
+        names = {task.task.id: task.task.environment.image for task in loaded.tasks}
+        images = await present_images({task: image for task, image in names.items() if image}, engine)
+    labels = await place.backend.preflight()
+    if images:
+        tasks = await lay_workspaces(loaded.tasks, engine, place.settings.cache)
+        loaded = replace(loaded, tasks=tasks)
+    return Ready(order, loaded, labels, images)
+
+
+async def make_ready_again(place: Place, manifest: RunManifest) -> None:
+    """Prove that a run can go on here: the backend works and its images are here. Raises RefusedError, InfrastructureError."""
+    if place.backend.name == CONTAINER:
+        images = {task.id: task.environment.image for task in manifest.tasks}
+        engine = wiring.container_engine(place.settings)
+        await present_images({task: image for task, image in images.items() if image}, engine)
+    await place.backend.preflight()
 
 
 def check_resume(
@@ -136,28 +175,23 @@ def _script_refusals(agent: LoadedAgent, loaded: Loaded) -> list[str]:
 
 
 async def publish(
-    place: Place,
-    order: Order,
-    loaded: Loaded,
-    labels: dict[str, str],
-    grader_version: str,
-    say: Callable[[str], None] = lambda _: None,
+    place: Place, ready: Ready, grader_version: str, say: Callable[[str], None] = lambda _: None
 ) -> RunManifest:
     """Upload every bundle of the run, then create its manifest. Raises SpecError when the run id is or was taken.
 
     ``say`` is told when that has to wait for something.
     """
     watching = await watch(place.store)
-    manifest = build_manifest(order, loaded, place.backend.name, labels, grader_version, place.settings)
+    manifest = build_manifest(ready, place.backend.name, grader_version, place.settings)
     await _refuse_removed(place.store, manifest.run)
-    for audience, bundle in _bundles(loaded):
+    for audience, bundle in _bundles(ready.loaded):
         await publish_bundle(place.store, audience, bundle)
     if not await place.store.create(keys.manifest(manifest.run), manifest.to_bytes()):
         raise SpecError(
             [Problem(manifest.run, message="there is a run of that name; choose another --run-id, or resume it")]
         )
     if await watching.disturbed(say):  # a bundle that was there may have been deleted before the manifest named it
-        for audience, bundle in _bundles(loaded):
+        for audience, bundle in _bundles(ready.loaded):
             await publish_bundle(place.store, audience, bundle)
     return manifest
 

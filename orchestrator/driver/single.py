@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from orchestrator.driver.images import backend_for
 from orchestrator.driver.local import Stopper, open_local, open_place
 from orchestrator.driver.order import Loaded, Order, load_order, manifest_agent
-from orchestrator.driver.prepare import check_order, publish
+from orchestrator.driver.prepare import make_ready, publish
 from orchestrator.errors import InfrastructureError
 from orchestrator.interfaces import Phase, TrialEnd
 from orchestrator.plan.trials import all_trials
@@ -38,12 +39,11 @@ async def run_order(
 ) -> tuple[RunManifest, list[TrialEnd]]:
     """Run a whole order. Raises SpendingLimitError, and InfrastructureError when the run was paused by repeated failures of ours."""
     collector = Collector()
-    with open_place(settings) as place:
-        check_order(order, loaded, place.backend, settings)
-        labels = dict(await place.backend.preflight())
+    with open_place(settings, backend_for(loaded.tasks, settings)) as place:
+        ready = await make_ready(place, order, loaded)
         async with open_local(settings, place) as local:
             await local.probe(map(manifest_agent, loaded.agents))
-            manifest = await publish(place, order, loaded, labels, local.services.grader_version)
+            manifest = await publish(place, ready, local.services.grader_version)
             execution = await local.run(manifest, collector, stopper)
     if execution.limited is not None:
         raise execution.limited

@@ -54,7 +54,9 @@ class ManifestTask(Record):
     tags: tuple[str, ...] = ()
     """Slices."""
     environment: Environment
-    """Where the agent works."""
+    """Where the agent works. Its ``image`` is pinned where the backend uses images."""
+    image_id: str | None = None
+    """``sha256:…`` of the image that agents and hidden tests run in; None: the backend uses no image."""
     budgets: Budgets
     """What it may spend."""
     samples: int = Field(ge=1)

@@ -38,6 +38,11 @@ def _manifest(summary: Summary) -> dict[str, Any]:
         "seed": manifest.seed,
         "backend": manifest.backend,
         "labels": {name: list(values) for name, values in summary.labels.items()},
+        "images": {
+            task.id: {"image": task.environment.image, "id": task.image_id}
+            for task in manifest.tasks
+            if task.image_id is not None
+        },
         "pool": manifest.pool,
         "price_table": manifest.price_table,
         "grader_version": manifest.grader_version,

@@ -71,6 +71,7 @@ def _as_json(
         "graded_as": row.graded_as,
         "outcome": row.outcome.model_dump(mode="json") if row.outcome else None,
         "verdict": row.verdict.model_dump(mode="json") if row.verdict else None,
+        "image": None if row.task.image_id is None else {"image": row.task.environment.image, "id": row.task.image_id},
         "launches": [_launch(launch) for launch in row.launches],
         "changes": {
             "counts": head.get("counts"),
@@ -192,6 +193,11 @@ def _others(console: Console, row: TrialRow) -> None:
         for launch in row.launches:
             why = f": {clean(launch.error)}" if launch.error else ""
             say(console, f"  {launch.launch}  {launch.outcome_class}  {launch.termination_reason}{why}")
+    if row.task.image_id is not None:
+        say(console)
+        image = row.task.environment.image or ""
+        beside = "" if image == row.task.image_id else f", id {clean(row.task.image_id, 80)}"
+        say(console, f"image      {clean(image, 700)}{beside}", "dim")
     labels = row.outcome.labels if row.outcome else {}
     if labels:
         say(console)

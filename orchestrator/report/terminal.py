@@ -81,6 +81,7 @@ def _header(summary: Summary, console: Console) -> None:
     total = sum(agent.counts.planned for agent in summary.agents)
     size = f"{plural(len(manifest.tasks), 'task')} x {each} x {plural(len(manifest.agents), 'agent')}"
     size = size if manifest.chosen is None else f"chosen of {size}"
+    images = {task.image_id for task in manifest.tasks if task.image_id is not None}
     commit = manifest.code.commit[:12] if manifest.code.commit else "none"
     first = [f"run {clean(manifest.run)}", f"suite {manifest.suite}", f"{size} = {plural(total, 'trial')}"]
     flow(console, first, style="bold")
@@ -92,6 +93,7 @@ def _header(summary: Summary, console: Console) -> None:
             f"suite digest {short(manifest.suite_digest)}",
             f"grader {clean(manifest.grader_version, 40) or 'unknown'}",
             f"backend {clean(manifest.backend)}",
+            *([plural(len(images), "image")] if images else []),
             *(f"{clean(name)}: {clean(' | '.join(values))}" for name, values in summary.labels.items()),
         ],
         style="dim",

@@ -126,7 +126,7 @@ def test_only_the_variable_of_the_provider_is_advised(orchestrate) -> None:
 def test_an_image_is_refused_with_what_helps_here(orchestrate, suite: Path) -> None:
     with (suite / "config-v2/task.yaml").open("a") as file:
         file.write("environment: {image: debian, requires: []}\n")
-    said = orchestrate("submit", suite, "--agent", "nop", "--dry-run").stderr
+    said = orchestrate("submit", suite, "--agent", "nop", "--dry-run", "--backend", "bubblewrap").stderr
     assert "task config-v2: image: bubblewrap honours no image" in said
     assert "requires: [NAME, …]" in said
     assert "--backend" not in said

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from orchestrator.driver.local import open_local, open_place
 from orchestrator.driver.order import Order, load_order
-from orchestrator.driver.prepare import publish
+from orchestrator.driver.prepare import make_ready, publish
 from orchestrator.driver.single import Collector
 from orchestrator.settings import load_settings
 
@@ -82,9 +82,9 @@ async def trials(suite: Path, agent: Path, count: int, scratch: str) -> list[dic
     settings = load_settings(Path(scratch), environ={}, overrides=overrides)
     order = Order(suite=suite, agents=(str(agent),), samples=count)
     with open_place(settings) as place:
-        labels = dict(await place.backend.preflight())
+        ready = await make_ready(place, order, load_order(order))
         async with open_local(settings, place) as local:
-            manifest = await publish(place, order, load_order(order), labels, local.services.grader_version)
+            manifest = await publish(place, ready, local.services.grader_version)
             clocked = Clocked()
             await local.run(manifest, clocked)
     assert [end.verdict.result for end in clocked.ends if end.verdict] == ["passed"] * count

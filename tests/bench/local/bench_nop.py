@@ -17,7 +17,7 @@ from pathlib import Path
 from orchestrator.cli.signals import Stop
 from orchestrator.driver.local import open_local, open_place
 from orchestrator.driver.order import Order, load_order
-from orchestrator.driver.prepare import publish
+from orchestrator.driver.prepare import make_ready, publish
 from orchestrator.driver.single import Collector
 from orchestrator.sandbox.bubblewrap import host
 from orchestrator.settings import load_settings
@@ -46,9 +46,9 @@ async def trials(task: str, count: int, scratch: str) -> list[float]:
     order = Order(suite=ROOT / "tasks/starter", agents=("nop",), samples=count, tasks=(task,))
     loaded = load_order(order)
     with open_place(settings) as place:
-        labels = dict(await place.backend.preflight())
+        ready = await make_ready(place, order, loaded)
         async with open_local(settings, place) as local:
-            manifest = await publish(place, order, loaded, labels, local.services.grader_version)
+            manifest = await publish(place, ready, local.services.grader_version)
             clocked = Clocked()
             await local.run(manifest, clocked, Stop("Measure again."))
     assert [end.verdict.result for end in clocked.ends if end.verdict] == ["failed"] * count
