@@ -5,7 +5,7 @@ Each Protocol says what it may raise; nothing else may come out of it. All of th
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -200,6 +200,8 @@ class SandboxSpec:
     """Folders laid before the start, in order."""
     requires: tuple[str, ...] = ()
     """Programs that must be found; ``python3`` is the interpreter that runs the orchestrator, without its packages."""
+    image: str | None = None
+    """Pinned container image whose files are the sandbox's system; only backends that run images look at it."""
     packages: tuple[Path, ...] = ()
     """Python packages of this machine (folders or files) seen read-only as ``/packages/NAME``; never for an
     agent. The grader's runner needs pytest."""
@@ -285,6 +287,13 @@ class SandboxBackend(Protocol):
         """Prove that sandboxes can be made here and return the labels that all of them carry.
 
         Raises RefusedError with the sysctl, profile or package to change when they cannot.
+        """
+        ...
+
+    async def prepare(self, environments: Iterable[Environment]) -> list[str]:
+        """Bring what sandboxes of these environments are made from onto this machine, before any is opened.
+
+        Returns one sentence for each thing that cannot be had, with the reason and the way out. Raises RefusedError when nothing can.
         """
         ...
 

@@ -56,6 +56,12 @@ _PATTERNS = {
 }
 
 
+_ENGINE_VARIABLES = re.compile(
+    r"PATH|HOME|TMPDIR|XDG_[A-Z_]+|DOCKER_[A-Z_]+|CONTAINER_[A-Z_]+|CONTAINERS_[A-Z_]+|STORAGE_[A-Z_]+"
+)
+"""Variables that tell podman and docker where things are."""
+
+
 class _Part(BaseModel):
     model_config = ConfigDict(
         frozen=True,
@@ -284,6 +290,12 @@ def load_settings(
     if checked is None or found.problems:
         raise SpecError(found.problems)
     return _finished(checked, found, base, variables)
+
+
+def engine_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the variables that a container engine is started with: those that say where its daemon, storage and settings are."""
+    variables = os.environ if environ is None else environ
+    return {name: value for name, value in variables.items() if _ENGINE_VARIABLES.fullmatch(name)}
 
 
 def _anchored(path: _Path, value: Any, folder: Path) -> Any:

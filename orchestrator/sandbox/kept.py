@@ -22,6 +22,7 @@ from orchestrator.interfaces import Ending, FolderSink, Frozen, RelaySink, Sandb
 from orchestrator.records.base import BlobRef
 from orchestrator.records.outcome import Exit
 from orchestrator.records.state import Finding, FrozenState
+from orchestrator.sandbox.inside import HOME
 
 OUTPUT_BYTES = 16 << 20
 """Size of ``/output``."""
@@ -65,6 +66,7 @@ def common_specification(spec: SandboxSpec) -> dict[str, Any]:
         "command": list(spec.command),
         "stdin": base64.b64encode(spec.stdin).decode(),
         "workdir": os.path.normpath(spec.workdir),
+        "home": HOME,
         "packages": [str(package.absolute()) for package in spec.packages],
         "inputs": [
             {

@@ -1,4 +1,4 @@
-"""The real S3 of these tests."""
+"""The real S3 and the image of these tests."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "storage"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "sandbox"))
 
 from s3_world import s3_url, seaweed
 

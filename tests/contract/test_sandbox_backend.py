@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from container_world import WithImage
 
 from orchestrator.errors import SandboxError
 from orchestrator.interfaces import Ending, FolderSink, Frozen, Input, SandboxBackend, SandboxLimits, SandboxSpec
@@ -19,10 +20,10 @@ from orchestrator.sandbox.bubblewrap.backend import BubblewrapBackend
 from orchestrator.spec.task import Environment
 
 LIMITS = SandboxLimits(cpu=1, memory_bytes=128 << 20, disk_bytes=32 << 20, processes=64, wall_seconds=20)
-BACKENDS: dict[str, Callable[[Path], SandboxBackend]] = {"bubblewrap": BubblewrapBackend}
+BACKENDS: dict[str, Callable[[Path], SandboxBackend]] = {"bubblewrap": BubblewrapBackend, "container": WithImage}
 
 
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture(params=["bubblewrap", pytest.param("container", marks=pytest.mark.container)])
 def backend(request: pytest.FixtureRequest, short_folder: Path) -> SandboxBackend:
     return BACKENDS[request.param](short_folder)
 
@@ -283,17 +284,23 @@ def test_many_one_after_the_other_leak_nothing(backend):
     async def scenario() -> tuple[int, int]:
         await whole(backend, spec("true"))
         before = len(os.listdir("/proc/self/fd"))
-        for _ in range(50):
+        for _ in range(8 if backend.name == "container" else 50):
             async with backend.open(spec("true")) as sandbox:
                 await sandbox.ended()
         return before, len(os.listdir("/proc/self/fd"))
 
-    mounts = Path("/proc/self/mountinfo").read_text()
+    mounts = own_mounts()
     before, after = asyncio.run(scenario())
     assert before == after
     assert not alive("orchestrator.sandbox")
-    assert Path("/proc/self/mountinfo").read_text() == mounts
+    assert own_mounts() == mounts
     assert not list(Path("/sys/fs/cgroup").glob("**/orchestrate.*.contract"))
+
+
+def own_mounts() -> list[str]:
+    """Mounts of this machine, without those that engines make for containers of others."""
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    return [line for line in lines if "/containers/storage" not in line and " /run/" not in line]
 
 
 def alive(word: str) -> bool:

@@ -20,6 +20,7 @@ from sandbox_world import backend, python, shell, spec_of
 from orchestrator.errors import SandboxError
 from orchestrator.interfaces import Door
 from orchestrator.sandbox.bubblewrap import host
+from orchestrator.sandbox.interpreter import interpreter
 from orchestrator.spec.task import Environment, RepositoryWorkspace, Resources
 
 ROOT = Path(__file__).parents[2]
@@ -229,7 +230,7 @@ def test_loopback_and_names_work_inside():
 
 def test_events_are_lines_of_json_and_nonsense_on_the_input_is_ignored():
     spec = backend()._specification(spec_of("sh", "-c", "exit 4"))
-    python_ = host.interpreter()
+    python_ = interpreter()
     code = "import sys; sys.path.append(sys.argv[1]); from orchestrator.sandbox.bubblewrap.keeper import main; sys.exit(main())"
     with subprocess.Popen(
         [python_.program, "-I", "-S", "-c", code, str(ROOT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -11,7 +11,7 @@ import errno
 import os
 import platform
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from orchestrator.interfaces import Sandbox, SandboxLimits, SandboxSpec
 from orchestrator.sandbox import seccomp
 from orchestrator.sandbox.bubblewrap import host
 from orchestrator.sandbox.bubblewrap.start import kept_name
+from orchestrator.sandbox.inside import ETC_FILES, HOME, SYSTEM_PATH
+from orchestrator.sandbox.interpreter import interpreter
 from orchestrator.sandbox.kept import common_specification, kept
 from orchestrator.spec.task import Environment
 
@@ -50,7 +52,7 @@ class BubblewrapBackend:
         ]
         if missing:
             found.append(
-                f"requires {', '.join(missing)}: not found on this machine in {host.SYSTEM_PATH}; install it, or take it out of 'requires'"
+                f"requires {', '.join(missing)}: not found on this machine in {SYSTEM_PATH}; install it, or take it out of 'requires'"
             )
         return found
 
@@ -75,10 +77,14 @@ class BubblewrapBackend:
             raise RefusedError(msg)
         return labels
 
+    async def prepare(self, environments: Iterable[Environment]) -> list[str]:
+        """Return nothing: sandboxes are made from what is on this machine."""
+        return []
+
     @asynccontextmanager
     async def open(self, spec: SandboxSpec) -> AsyncIterator[Sandbox]:
         """Lay the inputs and start the command. Leaving the context kills and removes everything. Raises SandboxError."""
-        python = host.interpreter(self._prefix)
+        python = interpreter(self._prefix)
         specification = self._specification(spec)
         async with kept(spec, "orchestrator.sandbox.bubblewrap.keeper", python.program, specification) as sandbox:
             yield sandbox
@@ -88,25 +94,24 @@ class BubblewrapBackend:
         problem = host.workdir_problem(spec.workdir)
         if problem:
             raise SandboxError(f"sandbox {spec.name}: {problem}", cause="sandbox_spec")
-        path = host.SYSTEM_PATH
+        path = SYSTEM_PATH
         binds, links = host.binds(), host.links()
-        masks = host.private_folders(host.interpreter(self._prefix))
+        masks = host.private_folders(interpreter(self._prefix))
         if "python3" in spec.requires or "python" in spec.requires:
-            python = host.interpreter(self._prefix)
+            python = interpreter(self._prefix)
             shown, named = host.python_parts(python)
             masks += host.packages_of(python)
             binds, links, path = binds + shown, links + named, f"{host.BIN}:{path}"
-        env = {"PATH": path, "HOME": host.HOME, "LANG": "C.UTF-8", "TMPDIR": "/tmp"}  # noqa: S108 - the sandbox's own
+        env = {"PATH": path, "HOME": HOME, "LANG": "C.UTF-8", "TMPDIR": "/tmp"}  # noqa: S108 - the sandbox's own
         env |= {kept_name(number): value for number, value in enumerate(spec.env.values())}
         return common | {
             "env": list(spec.env),
             "flags": [*host.FLAGS, *(word for name, value in env.items() for word in ("--setenv", name, value))],
-            "home": host.HOME,
             "bwrap": str(host.bwrap()),
             "binds": binds,
             "links": links,
             "masks": masks,
-            "etc": host.ETC_FILES,
+            "etc": ETC_FILES,
             "seccomp": base64.b64encode(seccomp.program(platform.machine())).decode(),
         }
 

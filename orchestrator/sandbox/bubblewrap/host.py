@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.errors import RefusedError
+from orchestrator.sandbox.inside import AGENT_ID, HOME, SYSTEM_PATH, is_below
+from orchestrator.sandbox.interpreter import Interpreter
 
 BIN = "/run/sandbox/bin"
 """Small folder inside with ``python3`` and ``python``, first on PATH."""
-SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
-HOME = "/home/agent"
-INSIDE_ID = 1000
-"""User and group id of the agent as it sees itself."""
 
 _FOLDERS = ("/usr", "/nix/store")
 _PRIVATE = ("/usr/src", "/usr/local/src")
@@ -38,22 +34,14 @@ _FORBIDDEN_WORKDIRS = (
     HOME,
 )
 
-ETC_FILES = {
-    "passwd": f"root:x:0:0:root:/nonexistent:/bin/false\nagent:x:{INSIDE_ID}:{INSIDE_ID}:agent:{HOME}:/bin/sh\n"
-    "nobody:x:65534:65534:nobody:/nonexistent:/bin/false\n",
-    "group": f"root:x:0:\nagent:x:{INSIDE_ID}:\nnogroup:x:65534:\n",
-    "hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
-    "resolv.conf": "",
-    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
-}
 FLAGS = (
     "--unshare-all",
     "--unshare-user",
     "--disable-userns",
     "--uid",
-    str(INSIDE_ID),
+    str(AGENT_ID),
     "--gid",
-    str(INSIDE_ID),
+    str(AGENT_ID),
     "--hostname",
     "sandbox",
     "--die-with-parent",
@@ -62,27 +50,6 @@ FLAGS = (
     "ALL",
     "--clearenv",
 )
-
-
-@dataclass(frozen=True)
-class Interpreter:
-    """The Python that runs this program, without any virtual environment."""
-
-    program: Path
-    """The real program, no link."""
-    prefix: Path
-    """Folder that holds its library."""
-
-
-def interpreter(prefix: Path | None = None) -> Interpreter:
-    """Return the base interpreter of this process, or the one below ``prefix``. Raises RefusedError when there is none."""
-    base = (prefix or Path(sys.base_prefix)).resolve()
-    names = [f"python{sys.version_info[0]}.{sys.version_info[1]}", "python3", "python"]
-    for name in names:
-        if (base / "bin" / name).is_file():
-            return Interpreter((base / "bin" / name).resolve(), base)
-    msg = f"no Python interpreter in {base / 'bin'} (looked for {', '.join(names)}); sandboxes need the one that runs this program"
-    raise RefusedError(msg)
 
 
 def bwrap() -> Path:
@@ -142,8 +109,3 @@ def workdir_problem(workdir: str) -> str | None:
     if path == "/" or any(is_below(path, taken) for taken in _FORBIDDEN_WORKDIRS):
         return f"workdir {workdir}: the bubblewrap backend keeps that place for the system; use /workspace or another folder of its own"
     return None
-
-
-def is_below(path: str, folder: str) -> bool:
-    """Return whether a normal path is a folder or below it."""
-    return path == folder or path.startswith(folder.rstrip("/") + "/")

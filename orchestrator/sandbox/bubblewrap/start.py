@@ -6,7 +6,6 @@ become the program. So nothing of the agent runs before everything is watched, a
 """
 
 # pathlib would double the start-up time of the keeper, and names in a sandbox are bytes.
-# ruff: noqa: PTH123
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ import time
 
 from orchestrator.sandbox.keeper import linux
 from orchestrator.sandbox.keeper.door import open_door
-from orchestrator.sandbox.keeper.program import KeeperError, Program, Tail, kill_namespace, readable
+from orchestrator.sandbox.keeper.program import KeeperError, Program, Tail, kill_namespace, parent, readable
 
 TYPE_CHECKING = False  # importing ``typing`` would cost the keeper a tenth of its start
 if TYPE_CHECKING:
@@ -165,7 +164,7 @@ def start(spec: dict[str, Any], stage: Stage, group: Group) -> BwrapProgram:
     try:
         pid = program.wait_at_gate()
         program.command = os.pidfd_open(pid)
-        program.first_pid = _parent(pid)
+        program.first_pid = parent(pid)
         program.first = os.pidfd_open(program.first_pid)
         if spec["door"] is not None:
             open_door(spec["door"], pid)
@@ -213,11 +212,6 @@ def _limits(spec: dict[str, Any], group: Group) -> None:
         # Counted in the keeper's own user namespace: its processes and those of the sandbox.
         most = spec["limits"]["processes"] + 4
         resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
-
-
-def _parent(pid: int) -> int:
-    with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
-        return next(int(line.split()[1]) for line in file if line.startswith("PPid:"))
 
 
 def _kernel_tells() -> bool:

@@ -29,8 +29,6 @@ LAUNCH_LABEL = "orchestrate.launch"
 """Container label: the name of the sandbox."""
 OWNER_LABEL = "orchestrate.owner"
 """Container label: process id and start time of the keeper, ``PID.START``, to tell live containers from abandoned ones."""
-PINNED = re.compile(r"(?:[^@\s]+@)?sha256:[0-9a-f]{64}")
-"""An image that cannot become another one: ``name@sha256:…`` or a local image's id ``sha256:…``."""
 _CALL_SECONDS = 120.0
 _PULL_SECONDS = 3600.0
 _BUILD_SECONDS = 3600.0
@@ -40,6 +38,8 @@ _BUILD_TIME = 315619200
 """1980-01-02: old enough to be nobody's now, and a time that zip files can hold."""
 _BUILD_RLIMIT = 16384
 """Podman lowers the limits of a build's processes before it sets those that were asked for."""
+_FIRST_RLIMIT = 1024
+"""For a container's first process, which needs next to nothing; the agent's program gets the keeper's."""
 RECIPES = ("Dockerfile", "Containerfile")
 """What a build looks for in its folder, in this order."""
 _HYBRID = Path("/sys/fs/cgroup/unified")
@@ -86,6 +86,8 @@ class Container:
     cpu: float
     command: tuple[str, ...]
     """Of its first process; the image's own entry point is not used."""
+    pidfile: str
+    """Where Podman writes the process id of the first process; Docker has to be asked."""
 
 
 @dataclass(frozen=True)
@@ -262,14 +264,15 @@ class Engine:
             "private",
         ]
         words += ["--no-healthcheck", "--entrypoint", wanted.command[0], "--user", wanted.user, "--workdir", "/"]
-        words += ["--hostname", "sandbox", *self._never_pull(), *_rlimits()]
+        words += ["--hostname", "sandbox", *self._never_pull(), *_rlimits(_FIRST_RLIMIT)]
         words += ["--memory", str(wanted.memory_bytes), "--memory-swap", str(wanted.memory_bytes)]
         words += ["--pids-limit", str(wanted.processes), "--cpus", f"{wanted.cpu:.3f}"]
         for name, value in wanted.labels.items():
             words += ["--label", f"{name}={value}"]
         if self.kind == "podman":
             # The container's standard streams are then those of whoever started it: no process between them and the keeper.
-            words += ["--detach", "--log-driver", "passthrough", "--image-volume", "ignore"]
+            words += ["--detach", "--log-driver", "passthrough", "--pidfile", wanted.pidfile]
+            words += ["--image-volume", "ignore", "--read-only-tmpfs=false"]
         else:
             words += ["--interactive", "--log-driver", "none"]
         return [*words, wanted.image, *wanted.command[1:]]
@@ -336,7 +339,7 @@ def _usual_options(kind: str) -> list[str]:
     return options
 
 
-def _rlimits(most: int = 65536) -> list[str]:
+def _rlimits(most: int) -> list[str]:
     """Return resource limits that the engine's runtime can set: it fails where it would have to raise one of ours."""
     words = []
     for name, kind in (("nofile", resource.RLIMIT_NOFILE), ("nproc", resource.RLIMIT_NPROC)):

@@ -20,27 +20,39 @@ _PERIOD_US = 100_000
 class Group:
     """The control groups of one sandbox. ``controllers`` are those that hold: ``memory``, ``pids``, ``cpu``."""
 
-    def __init__(self, folders: dict[str, str], version: int) -> None:
+    def __init__(self, folders: dict[str, str], version: int, *, ours: bool = True, also: tuple[str, ...] = ()) -> None:
+        """Take the folder of each controller; groups of others may stand in more hierarchies ``also``."""
         self._folders = folders
+        self._also = also
         self._version = version
+        self._ours = ours
+        self._seen = {"oom_kill": 0, "max": 0}
         self.controllers = frozenset(folders)
 
     def join(self) -> None:
         """Put the calling process into the groups. Raises OSError."""
-        for folder in set(self._folders.values()):
+        for folder in {*self._folders.values(), *self._also}:
             _write(f"{folder}/cgroup.procs", "0")
 
     def oom_kills(self) -> int:
         """How often the kernel killed a process of this group for memory."""
-        folder = self._folders.get("memory")
-        if folder is None:
-            return 0
-        return _counter(f"{folder}/{'memory.oom_control' if self._version == 1 else 'memory.events'}", "oom_kill")
+        name = "memory.oom_control" if self._version == 1 else "memory.events"
+        return self._count("memory", name, "oom_kill")
 
     def refused_forks(self) -> int:
         """How often a fork was refused for the limit of processes."""
-        folder = self._folders.get("pids")
-        return 0 if folder is None else _counter(f"{folder}/pids.events", "max")
+        return self._count("pids", "pids.events", "max")
+
+    def remember(self) -> None:
+        """Note the counters: a group that is not ours goes with its last process, and what it counted with it."""
+        self.oom_kills()
+        self.refused_forks()
+
+    def _count(self, controller: str, file: str, key: str) -> int:
+        folder = self._folders.get(controller)
+        if folder is not None:
+            self._seen[key] = max(self._seen[key], _counter(f"{folder}/{file}", key))
+        return self._seen[key]
 
     def kill(self) -> None:
         """Kill what is left in the group at once, where the kernel can (version 2); the PID namespace has done it before."""
@@ -49,7 +61,9 @@ class Group:
                 _try_write(f"{folder}/cgroup.kill", "1")
 
     def remove(self, patience: float = 2.0) -> list[str]:
-        """Remove the groups; returns the folders that would not go within ``patience`` seconds."""
+        """Remove the groups; returns the folders that would not go within ``patience`` seconds. Groups of others stay."""
+        if not self._ours:
+            return []
         return [folder for folder in sorted(set(self._folders.values())) if not _rmdir(folder, patience)]
 
 
@@ -77,11 +91,32 @@ def make(name: str, limits: dict[str, float], proc: str = "/proc", root: str = "
     return Group(folders, version)
 
 
+def adopt(pid: int, limits: dict[str, float], proc: str = "/proc", root: str = "/sys/fs/cgroup") -> Group:
+    """Return the groups that somebody else has made for a process, as far as they hold ``limits`` (as for ``make``)."""
+    places, version = _groups_of(str(pid), proc, root)
+    held = {name: folder for name, folder in places.items() if _holds(folder, version, name, limits[name])}
+    return Group(held, version, ours=False, also=_all_groups_of(pid, proc, root))
+
+
 def parents(proc: str, root: str) -> tuple[dict[str, str], int]:
     """Return the folder of our own group for each controller, and the version. Version 1 wins where both are mounted with controllers."""
+    return _groups_of("self", proc, root)
+
+
+def _all_groups_of(pid: int, proc: str, root: str) -> tuple[str, ...]:
+    """Return the folders of a process's groups in every hierarchy that is mounted where it usually is."""
+    with open(f"{proc}/{pid}/cgroup", encoding="utf-8") as file:
+        lines = [line.split(":", 2) for line in file.read().splitlines()]
+    places = [f"{root}/{(names or 'unified').removeprefix('name=')}{path}" for _, names, path in lines]
+    if len(lines) == 1:
+        places = [f"{root}{lines[0][2]}"]
+    return tuple(place for place in places if os.access(f"{place}/cgroup.procs", os.W_OK))
+
+
+def _groups_of(pid: str, proc: str, root: str) -> tuple[dict[str, str], int]:
     places: dict[str, str] = {}
     try:
-        with open(f"{proc}/self/cgroup", encoding="utf-8") as file:
+        with open(f"{proc}/{pid}/cgroup", encoding="utf-8") as file:
             lines = file.read().splitlines()
     except OSError:
         return {}, 2
@@ -149,6 +184,30 @@ def _set_limit(folder: str, version: int, controller: str, value: float) -> None
         _write(f"{folder}/cpu.cfs_quota_us", str(max(1000, int(value * _PERIOD_US))))
     else:
         _write(f"{folder}/cpu.max", f"{max(1000, int(value * _PERIOD_US))} {_PERIOD_US}")
+
+
+def _holds(folder: str, version: int, controller: str, value: float) -> bool:
+    """Return whether a group has a limit that is not above ``value``; memory is counted in pages, processor time in hundredths."""
+    if controller == "memory":
+        limit = _number(f"{folder}/{'memory.limit_in_bytes' if version == 1 else 'memory.max'}")
+        return limit is not None and limit <= value + 4096
+    if controller == "pids":
+        limit = _number(f"{folder}/pids.max")
+        return limit is not None and limit <= value
+    if version == 1:
+        quota, period = _number(f"{folder}/cpu.cfs_quota_us"), _number(f"{folder}/cpu.cfs_period_us")
+    else:
+        quota, period = _number(f"{folder}/cpu.max"), _number(f"{folder}/cpu.max", 1)
+    return quota is not None and period is not None and 0 < quota <= (value + 0.01) * period
+
+
+def _number(path: str, word: int = 0) -> int | None:
+    """Return one number of a file's first line; None when there is none, as where no limit is set."""
+    try:
+        with open(path, encoding="ascii") as file:
+            return int(file.read().split()[word])
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def _start_time(pid: int, proc: str) -> str:

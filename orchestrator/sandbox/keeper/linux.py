@@ -8,7 +8,11 @@ import os
 import struct
 
 CLONE_NEWNS = 0x00020000
+CLONE_NEWCGROUP = 0x02000000
+CLONE_NEWUTS = 0x04000000
+CLONE_NEWIPC = 0x08000000
 CLONE_NEWUSER = 0x10000000
+CLONE_NEWPID = 0x20000000
 CLONE_NEWNET = 0x40000000
 
 MS_RDONLY = 1
@@ -28,6 +32,7 @@ _OPEN_TREE_CLONE = 1
 _MOVE_MOUNT_F_EMPTY_PATH = 4
 _MOUNT_ATTR_IDMAP = 0x00100000
 _MNT_DETACH = 2
+_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
 _RESOLVE = 0x01 | 0x02 | 0x04 | 0x08  # no mount crossed, no magic link, no symbolic link, nothing above the root
 _PIDFD_GET_INFO = 0xC040FF0B  # _IOWR(0xFF, 11, struct pidfd_info), whose first version has 64 bytes
 _PIDFD_INFO_EXIT = 8
@@ -50,6 +55,26 @@ def unshare(flags: int) -> None:
 def setns(descriptor: int, kind: int) -> None:
     """Enter the namespace behind a descriptor. Raises OSError."""
     _check(_libc.setns(descriptor, kind), "setns")
+
+
+def call(what: str, number: int, *arguments: object) -> int:
+    """Make a system call by its number. Raises OSError that names ``what``."""
+    wide = (ctypes.c_long(each) if isinstance(each, int) else each for each in arguments)
+    result: int = _libc.syscall(ctypes.c_long(number), *wide)
+    return _check(result, what)
+
+
+def prctl(option: int, *values: object) -> None:
+    """Change something of the calling process. Raises OSError."""
+    padded = [*values, *(0,) * (4 - len(values))]
+    _check(_libc.prctl(option, *(ctypes.c_ulong(each) if isinstance(each, int) else each for each in padded)), "prctl")
+
+
+def filter_calls(code: bytes) -> None:
+    """Put the calling thread behind a system call filter, for good. ``code``: bytes of ``struct sock_filter``. Raises OSError."""
+    kept = ctypes.create_string_buffer(code, len(code))
+    program = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(kept))
+    prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.create_string_buffer(program, len(program)))
 
 
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:

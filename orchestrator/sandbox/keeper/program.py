@@ -1,5 +1,8 @@
 """A started program as its keeper sees it. Standard library only; part of the keeper."""
 
+# pathlib would double the start-up time of the keeper.
+# ruff: noqa: PTH123
+
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # ``signal`` builds enumerations that nobody needs here
@@ -95,3 +98,9 @@ def readable(descriptor: int, seconds: float) -> bool:
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(seconds * 1000))
+
+
+def parent(pid: int) -> int:
+    """Return the parent of a process. Raises OSError when it is gone."""
+    with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("PPid:"))

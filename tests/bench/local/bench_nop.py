@@ -20,6 +20,7 @@ from orchestrator.driver.order import Order, load_order
 from orchestrator.driver.prepare import make_ready, publish
 from orchestrator.driver.single import Collector
 from orchestrator.sandbox.bubblewrap import host
+from orchestrator.sandbox.interpreter import interpreter
 from orchestrator.settings import load_settings
 
 ROOT = Path(__file__).parents[3]
@@ -57,7 +58,7 @@ async def trials(task: str, count: int, scratch: str) -> list[float]:
 
 def bare() -> float:
     """Return the seconds of three bare starts, one after another."""
-    python = host.interpreter()
+    python = interpreter()
     shown = [
         word for source, target in [*host.binds(), [str(python.prefix)] * 2] for word in ("--ro-bind", source, target)
     ]
