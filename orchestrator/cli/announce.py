@@ -7,26 +7,14 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from orchestrator.driver.estimate import Estimate
     from orchestrator.driver.execute import Execution
-    from orchestrator.driver.order import Sizes
     from orchestrator.errors import SpendingLimitError
     from orchestrator.plan.trials import Remaining
     from orchestrator.records.manifest import RunManifest
     from orchestrator.settings import Settings
-
-
-def announce(suite: str, sizes: Sizes, agents: Sequence[str], where: tuple[str, Mapping[str, str]]) -> None:
-    """Say what will run, and on which backend with which labels, before anything does."""
-    from orchestrator.report.text import plural
-
-    backend, labels = where
-    trials = sum(sum(row.values()) for row in sizes.values())
-    notes = "".join(f", {name}: {value}" for name, value in sorted(labels.items()))
-    size = f"{plural(len(sizes), 'task')} x {plural(len(agents), 'agent')} ({', '.join(agents)}) = {plural(trials, 'trial')}"
-    print(f"{suite}: {size} on {backend}{notes}", file=sys.stderr, flush=True)
 
 
 def announce_resume(manifest: RunManifest, left: Remaining) -> None:
@@ -46,20 +34,27 @@ def announce_probe(models: str) -> None:
 
 
 def announce_trials(manifest: RunManifest, labels: Mapping[str, str]) -> None:
-    """Say what the trials of a manifest are."""
-    sizes: Sizes = {task.id: {} for task in manifest.tasks}
-    for trial in manifest.trials():
-        sizes[trial.task][trial.agent] = sizes[trial.task].get(trial.agent, 0) + 1
-    announce(manifest.suite, sizes, [agent.name for agent in manifest.agents], (manifest.backend, labels))
+    """Say which trials a run has, and on which backend with which labels, before any of them starts."""
+    from orchestrator.report.text import plural
+
+    agents = [agent.name for agent in manifest.agents]
+    notes = "".join(f", {name}: {value}" for name, value in sorted(labels.items()))
+    size = f"{plural(len(manifest.tasks), 'task')} x {plural(len(agents), 'agent')} ({', '.join(agents)})"
+    trials = plural(len(manifest.trials()), "trial")
+    print(f"{manifest.suite}: {size} = {trials} on {manifest.backend}{notes}", file=sys.stderr, flush=True)
 
 
-def print_plan(suite: str, sizes: Sizes, agents: Sequence[str], estimate: Estimate, *, as_json: bool) -> None:
+def print_plan(manifest: RunManifest, estimate: Estimate, *, as_json: bool) -> None:
     """Print trials by task and agent, for ``--dry-run``; as JSON with all that is known of their cost."""
     if as_json:
         limits = estimate.in_force.limits.model_dump(mode="json")
         plan = {"planned": estimate.rows(), "estimate": estimate.as_json(), "limits": limits}
-        print(json.dumps({"schema_version": 1, "suite": suite, **plan}, indent=2))
+        print(json.dumps({"schema_version": 1, "suite": manifest.suite, **plan}, indent=2))
         return
+    agents = [agent.name for agent in manifest.agents]
+    sizes: dict[str, dict[str, int]] = {task.id: {} for task in manifest.tasks}
+    for trial in manifest.trials():
+        sizes[trial.task][trial.agent] = sizes[trial.task].get(trial.agent, 0) + 1
     totals = [sum(row.get(agent, 0) for row in sizes.values()) for agent in agents]
     lines = [["task", *agents, "trials"]]
     lines += [

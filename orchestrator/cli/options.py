@@ -40,6 +40,9 @@ MaxCostOption = Annotated[
     float | None,
     typer.Option("--max-cost", metavar="USD", parser=_usd, help="Most that the run may spend, in US dollars."),
 ]
+YesOption = Annotated[
+    bool, typer.Option("--yes", "-y", help="Start without asking, also above the setting confirm_over_usd.")
+]
 
 
 def settings_from(**overrides: Any) -> Settings:

@@ -13,6 +13,7 @@ from orchestrator.cli.options import (
     MaxCostOption,
     RunArgument,
     StoreOption,
+    YesOption,
     run_async,
     settings_from,
 )
@@ -42,6 +43,7 @@ def rerun(  # noqa: PLR0913, PLR0917 - one parameter for each option
     run_id: Annotated[
         str | None, typer.Option("--run-id", metavar="ID", help="Name of the new run; made up when absent.")
     ] = None,
+    yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Repeat trials of a run, as a run of its own.
@@ -55,17 +57,27 @@ def rerun(  # noqa: PLR0913, PLR0917 - one parameter for each option
     choice = Choice(failed=failed, infra=infra, tasks=tuple(tasks or ()))
     settings = settings_from(store=store, concurrency=concurrency)
     raise typer.Exit(
-        run_async(as_stoppable(lambda stop: _rerun(run, (choice, run_id, max_cost), settings, stop, as_json=as_json)))
+        run_async(
+            as_stoppable(lambda stop: _rerun(run, (choice, run_id, max_cost), settings, stop, yes=yes, as_json=as_json))
+        )
     )
 
 
 async def _rerun(
-    text: str, wanted: tuple[Choice, str | None, float | None], settings: Settings, stop: Stop, *, as_json: bool
+    text: str,
+    wanted: tuple[Choice, str | None, float | None],
+    settings: Settings,
+    stop: Stop,
+    *,
+    yes: bool,
+    as_json: bool,
 ) -> int:
     from orchestrator import wiring
     from orchestrator.cli.announce import announce_trials
+    from orchestrator.cli.confirm import announce_estimate, confirm
     from orchestrator.cli.run import drive
     from orchestrator.dataset.rows import collect
+    from orchestrator.driver.estimate import estimate_run
     from orchestrator.driver.limits import when_resumed
     from orchestrator.driver.local import open_place
     from orchestrator.driver.rerun import check_rerun, choose, plan_rerun, publish_rerun
@@ -82,6 +94,9 @@ async def _rerun(
         labels = dict(await place.backend.preflight())
         announce_trials(planned, labels)
         print(f"from run {data.manifest.run}, which had {len(data.rows)}", file=sys.stderr, flush=True)
+        estimate = await estimate_run(planned, limits, place.store, settings)
+        announce_estimate(estimate)
+        await confirm(estimate, settings, yes=yes)
 
         async def manifest(grader_version: str) -> RunManifest:
             return await publish_rerun(planned, place, labels, grader_version)

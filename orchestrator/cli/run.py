@@ -15,6 +15,7 @@ from orchestrator.cli.options import (
     MaxCostOption,
     RunArgument,
     StoreOption,
+    YesOption,
     run_async,
     settings_from,
 )
@@ -60,9 +61,7 @@ def submit(  # noqa: PLR0913, PLR0917 - one parameter for each option
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything, print what would run and what it may cost, and stop.")
     ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Start without asking, also above the setting confirm_over_usd.")
-    ] = False,
+    yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run tasks by agents, grade them, print the report.
@@ -116,32 +115,30 @@ async def as_stoppable(work: Callable[[Stop], Coroutine[Any, Any, int]]) -> int:
 
 
 async def _submit(order: Order, settings: Settings, stop: Stop, *, dry_run: bool, yes: bool, as_json: bool) -> int:
-    from orchestrator.cli.announce import announce, print_plan
+    from orchestrator.cli.announce import announce_trials, print_plan
     from orchestrator.cli.confirm import announce_estimate, confirm
-    from orchestrator.driver.estimate import estimate_order
+    from orchestrator.driver.estimate import estimate_run
     from orchestrator.driver.images import backend_for
     from orchestrator.driver.local import open_place
-    from orchestrator.driver.order import load_order, manifest_agent, sizes_of
+    from orchestrator.driver.order import load_order
     from orchestrator.driver.prepare import make_ready, publish
 
     loaded = load_order(order)
     with open_place(settings, backend_for(loaded.tasks, settings)) as place:
         ready = await make_ready(place, order, loaded)
-        suite, sizes = loaded.suite.suite.id, sizes_of(order, loaded)
-        agents = [agent.name for agent in loaded.agents]
-        announce(suite, sizes, agents, (place.backend.name, ready.labels))
-        estimate = await estimate_order(order, loaded, place.store, settings)
+        planned = ready.planned
+        announce_trials(planned, planned.labels)
+        estimate = await estimate_run(planned, order.in_force(settings), place.store, settings)
         announce_estimate(estimate)
         if dry_run:
-            print_plan(suite, sizes, agents, estimate, as_json=as_json)
+            print_plan(planned, estimate, as_json=as_json)
             return 0
         await confirm(estimate, settings, yes=yes)
 
         async def manifest(grader_version: str) -> RunManifest:
             return await publish(place, ready, grader_version, lambda said: print(said, file=sys.stderr))
 
-        models_of = [manifest_agent(agent) for agent in loaded.agents]
-        return await drive(settings, place, models_of, manifest, stop, as_json=as_json)
+        return await drive(settings, place, planned.agents, manifest, stop, as_json=as_json)
 
 
 async def _resume(text: str, max_cost: float | None, settings: Settings, stop: Stop, *, as_json: bool) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
@@ -11,14 +12,12 @@ from orchestrator.dataset.history import NO_HISTORY, History, Pair, Past, read_h
 from orchestrator.driver.dataset import part_cache
 from orchestrator.driver.limits import InForce
 from orchestrator.driver.local import at_one_time
-from orchestrator.driver.order import Loaded, Order, manifest_agent, sizes_of
 from orchestrator.errors import InfrastructureError
 from orchestrator.interfaces import ObjectStore
 from orchestrator.plan.cost import NANO, most_nano_usd, nano, unpriced
-from orchestrator.records.manifest import ManifestAgent
+from orchestrator.records.manifest import RunManifest
 from orchestrator.settings import Settings
 from orchestrator.spec.agent import is_scripted
-from orchestrator.spec.loaded import LoadedTask
 
 _Number = TypeVar("_Number", int, float)
 
@@ -139,38 +138,37 @@ class Estimate:
         ]
 
 
-async def estimate_order(order: Order, loaded: Loaded, store: ObjectStore, settings: Settings) -> Estimate:
-    """Return what an order will cost, as far as that is known. A dataset that cannot be read is noted, not raised."""
+async def estimate_run(manifest: RunManifest, limits: InForce, store: ObjectStore, settings: Settings) -> Estimate:
+    """Return what a run will cost, as far as that is known. A dataset that cannot be read is noted, not raised."""
     history, note = NO_HISTORY, ""
     try:
-        history = await read_history(store, loaded.suite.suite.id, part_cache(settings))
+        history = await read_history(store, manifest.suite, part_cache(settings))
     except InfrastructureError as error:
         note = f"earlier trials could not be read: {error}"
-    prices, sizes = wiring.prices(settings), sizes_of(order, loaded)
-    agents = {agent.name: manifest_agent(agent) for agent in loaded.agents}
+    prices = wiring.prices(settings)
+    sizes = Counter((trial.task, trial.agent) for trial in manifest.trials())
     pairs = []
-    for task in loaded.tasks:
-        for name, trials in sizes[task.task.id].items():
-            models, table = agents[name].agent.models.values(), {**prices, **agents[name].agent.prices}
-            basis, past = _past(history, task, agents[name])
-            pairs.append(
-                PairEstimate(
-                    task=task.task.id,
-                    agent=name,
-                    trials=trials,
-                    basis=basis,
-                    cost=past.mean_cost if models else 0,
-                    working_s=past.mean_seconds,
-                    most=most_nano_usd(task.task.budgets, models, table),
-                    unpriced=unpriced(models, table),
-                    charged=any(not is_scripted(model) for model in models),
-                )
+    for (task_id, name), trials in sizes.items():
+        task, agent = manifest.task(task_id), manifest.agent(name)
+        models, table = agent.agent.models.values(), {**prices, **agent.agent.prices}
+        basis, past = _past(history, Pair(task_id, name, task.digest, agent.digest))
+        pairs.append(
+            PairEstimate(
+                task=task_id,
+                agent=name,
+                trials=trials,
+                basis=basis,
+                cost=past.mean_cost if models else 0,
+                working_s=past.mean_seconds,
+                most=most_nano_usd(task.budgets, models, table),
+                unpriced=unpriced(models, table),
+                charged=any(not is_scripted(model) for model in models),
             )
-    return Estimate(pairs=tuple(pairs), concurrency=at_one_time(settings), in_force=order.in_force(settings), note=note)
+        )
+    return Estimate(pairs=tuple(pairs), concurrency=at_one_time(settings), in_force=limits, note=note)
 
 
-def _past(history: History, task: LoadedTask, agent: ManifestAgent) -> tuple[Literal["same", "named", "none"], Past]:
-    pair = Pair(task.task.id, agent.name, task.digest, agent.digest)
+def _past(history: History, pair: Pair) -> tuple[Literal["same", "named", "none"], Past]:
     if (same := history.same(pair)) is not None:
         return "same", same
     if (named := history.named(pair)) is not None:

@@ -67,12 +67,9 @@ class Loaded:
 class Ready:
     """An order that can be run here and now: nothing of it was refused, its images are here, its workspaces are laid."""
 
-    order: Order
     loaded: Loaded
-    labels: Mapping[str, str]
-    """What the backend does not promise in full."""
-    images: Mapping[str, str]
-    """Pinned image to its id, where the backend uses images."""
+    planned: RunManifest
+    """The manifest that it will have, but for the grader's version, which is known once the grader runs."""
 
 
 Sizes = dict[str, dict[str, int]]
@@ -299,12 +296,21 @@ def price_table(agents: Iterable[Agent], settings: Settings) -> str | None:
     return digest(known) if any(known) else None
 
 
-def build_manifest(ready: Ready, backend: str, grader_version: str, settings: Settings) -> RunManifest:
-    """Return the manifest of a new run."""
+def build_manifest(
+    order: Order,
+    loaded: Loaded,
+    backend: str,
+    labels: Mapping[str, str],
+    images: Mapping[str, str],
+    settings: Settings,
+) -> RunManifest:
+    """Return the manifest of a new run, without the grader's version.
+
+    ``labels`` say what the backend does not promise in full; ``images`` are ids by pinned image, where the backend uses images.
+    """
     now = datetime.now(UTC)
-    order, loaded = ready.order, ready.loaded
     tasks = tuple(
-        manifest_task(task, order.samples, ready.images.get(task.task.environment.image or "")) for task in loaded.tasks
+        manifest_task(task, order.samples, images.get(task.task.environment.image or "")) for task in loaded.tasks
     )
     agents = tuple(manifest_agent(agent) for agent in loaded.agents)
     content = digest([loaded.suite.digest, [task.digest for task in tasks], [agent.digest for agent in agents]])
@@ -323,12 +329,11 @@ def build_manifest(ready: Ready, backend: str, grader_version: str, settings: Se
         agents=agents,
         seed=int(content.removeprefix("sha256:")[:15], 16),
         backend=backend,
-        labels=dict(ready.labels),
+        labels=dict(labels),
         pool=settings.pool,
         max_launches=settings.max_launches,
         limits=order.in_force(settings).limits,
         price_table=price_table([agent.agent for agent in agents], settings),
-        grader_version=grader_version,
     )
 
 

@@ -63,7 +63,7 @@ async def make_ready(place: Place, order: Order, loaded: Loaded) -> Ready:
     if images:
         tasks = await lay_workspaces(loaded.tasks, engine, place.settings.cache)
         loaded = replace(loaded, tasks=tasks)
-    return Ready(order, loaded, labels, images)
+    return Ready(loaded, build_manifest(order, loaded, place.backend.name, labels, images, place.settings))
 
 
 async def make_ready_again(place: Place, manifest: RunManifest) -> None:
@@ -182,7 +182,7 @@ async def publish(
     ``say`` is told when that has to wait for something.
     """
     watching = await watch(place.store)
-    manifest = build_manifest(ready, place.backend.name, grader_version, place.settings)
+    manifest = ready.planned.model_copy(update={"grader_version": grader_version})
     await _refuse_removed(place.store, manifest.run)
     for audience, bundle in _bundles(ready.loaded):
         await publish_bundle(place.store, audience, bundle)

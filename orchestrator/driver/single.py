@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orchestrator.driver.images import backend_for
 from orchestrator.driver.local import Stopper, open_local, open_place
-from orchestrator.driver.order import Loaded, Order, load_order, manifest_agent
+from orchestrator.driver.order import Loaded, Order, load_order
 from orchestrator.driver.prepare import make_ready, publish
 from orchestrator.errors import InfrastructureError
 from orchestrator.interfaces import Phase, TrialEnd
@@ -42,7 +42,7 @@ async def run_order(
     with open_place(settings, backend_for(loaded.tasks, settings)) as place:
         ready = await make_ready(place, order, loaded)
         async with open_local(settings, place) as local:
-            await local.probe(map(manifest_agent, loaded.agents))
+            await local.probe(ready.planned.agents)
             manifest = await publish(place, ready, local.services.grader_version)
             execution = await local.run(manifest, collector, stopper)
     if execution.limited is not None:

@@ -237,7 +237,7 @@ def test_trials_lost_for_our_reasons_show_in_the_exit_code(orchestrate, tmp_path
     done = orchestrate("submit", STARTER, "--agent", "nop", "--samples", "1", "--tasks", "board-figure", "--json")
     assert done.returncode == 5
     assert "1 trial has used its 3 launches, lost for our reasons: board-figure@nop:1\n" in done.stderr
-    assert "submit again to measure it" in done.stderr
+    assert "measure it again with: " in done.stderr
     assert json.loads(done.stdout)["agents"][0]["counts"]["infra"] == 1
     again = orchestrate("resume", "last", "--json")
     assert again.returncode == 5

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.confirm import estimate_lines
-from orchestrator.driver.estimate import Estimate, PairEstimate, estimate_order
+from orchestrator.driver.estimate import Estimate, PairEstimate, estimate_run
 from orchestrator.driver.limits import InForce, Placed
-from orchestrator.driver.order import Order, load_order
+from orchestrator.driver.order import Order, build_manifest, load_order
 from orchestrator.errors import StoreError
 from orchestrator.settings import load_settings
 from orchestrator.spec.submission import RunLimits
@@ -122,9 +122,14 @@ def order(tmp_path: Path) -> Order:
     )
 
 
+def estimated(order: Order, store: FileStore, folder: Path) -> Estimate:
+    settings = load_settings(folder, environ={})
+    manifest = build_manifest(order, load_order(order), "bubblewrap", {}, {}, settings)
+    return asyncio.run(estimate_run(manifest, order.in_force(settings), store, settings))
+
+
 def test_an_order_is_estimated_by_pairs(order: Order, tmp_path: Path) -> None:
-    settings = load_settings(tmp_path, environ={})
-    found = asyncio.run(estimate_order(order, load_order(order), FileStore(tmp_path / "store"), settings))
+    found = estimated(order, FileStore(tmp_path / "store"), tmp_path)
     small, nop = found.pairs
     assert (small.trials, small.cost, small.most, small.charged) == (3, None, USD, True)
     assert (nop.trials, nop.cost, nop.most, nop.charged) == (3, 0, 0, False)
@@ -137,6 +142,5 @@ def test_a_dataset_that_cannot_be_read_is_said_and_stops_nothing(order: Order, t
         async def list(self, prefix: str) -> list[str]:
             raise StoreError("the disk does not answer")
 
-    settings = load_settings(tmp_path, environ={})
-    found = asyncio.run(estimate_order(order, load_order(order), Broken(tmp_path / "store"), settings))
+    found = estimated(order, Broken(tmp_path / "store"), tmp_path)
     assert estimate_lines(found)[0] == "earlier trials could not be read: the disk does not answer"

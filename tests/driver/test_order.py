@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.driver.limits import InForce, Placed, when_resumed
-from orchestrator.driver.order import Order, Ready, build_manifest, load_order
+from orchestrator.driver.order import Order, build_manifest, load_order
 from orchestrator.driver.prepare import check_resume
 from orchestrator.errors import RefusedError
 from orchestrator.records.manifest import RunManifest
@@ -36,7 +36,7 @@ def settings(folder: Path, text: str) -> Settings:
 
 
 def manifest(order: Order, found: Settings) -> RunManifest:
-    return build_manifest(Ready(order, load_order(order), {}, {}), "bubblewrap", "0", found)
+    return build_manifest(order, load_order(order), "bubblewrap", {}, {}, found)
 
 
 def test_the_manifest_keeps_what_the_settings_decide(order: Order, tmp_path: Path) -> None:
