@@ -54,7 +54,7 @@ def _both(names: tuple[str, ...]) -> list[str]:
     return [f"{when} {name}" for name in names for when in ("before", "after")]
 
 
-ONCE = (*_both(_AROUND), "ready", "fetch", "listing", "before get claims")
+ONCE = (*_both(_AROUND), "ready", "fetch", "listing", "before get claims", "before get removed")
 """Moments that come in every run."""
 LATER = (*_both(_AROUND_RECOVERY), "before get releases", "after get claims")
 """Moments that come when a run goes on after a kill."""
