@@ -290,10 +290,10 @@ class SandboxBackend(Protocol):
         """
         ...
 
-    async def prepare(self, environments: Iterable[Environment]) -> list[str]:
-        """Bring what sandboxes of these environments are made from onto this machine, before any is opened.
+    async def lacking(self, environments: Iterable[Environment]) -> list[str]:
+        """Look into what sandboxes of these environments are made from, once it is on this machine.
 
-        Returns one sentence for each thing that cannot be had, with the reason and the way out. Raises RefusedError when nothing can.
+        Returns one sentence for each thing that is required and is not there, with the way out.
         """
         ...
 

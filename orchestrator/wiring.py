@@ -72,13 +72,20 @@ def event_reader(store: ObjectStore) -> Callable[[BlobRef], Awaitable[Sequence[E
     return read
 
 
-def sandbox_backend(name: str, scratch: Path) -> SandboxBackend:
-    """Return a backend by name; ``auto`` is the first usable one. Raises RefusedError for one that this version does not have."""
+def sandbox_backend(name: str, scratch: Path, settings: Settings) -> SandboxBackend:
+    """Return a backend by name; ``auto`` is bubblewrap.
+
+    Raises RefusedError for one that this version does not have, and for containers where there is no engine.
+    """
     if name in {"auto", "bubblewrap"}:
         from orchestrator.sandbox.bubblewrap.backend import BubblewrapBackend
 
         return BubblewrapBackend(scratch)
-    msg = f"backend {name!r} is not run by this version; use bubblewrap"
+    if name == "container":
+        from orchestrator.sandbox.container.backend import ContainerBackend
+
+        return ContainerBackend(scratch, container_engine(settings))
+    msg = f"backend {name!r} is not run by this version; use bubblewrap or container"
     raise RefusedError(msg)
 
 
@@ -94,6 +101,13 @@ def agent_refusals(agent: Agent) -> list[str]:
     from orchestrator.agents.render import refusals
 
     return refusals(agent)
+
+
+def agent_requires(agent: Agent) -> tuple[str, ...]:
+    """Return the programs that an agent needs in a sandbox, beside what the task requires."""
+    from orchestrator.agents.render import requires
+
+    return requires(agent)
 
 
 def gateway_client(socket_path: str, door: str, token: str) -> AbstractAsyncContextManager[Gateway]:

@@ -81,8 +81,13 @@ def render(agent: ManifestAgent, task: ManifestTask, registration: Registration)
         env=env,
         stdin=json.dumps(settings).encode(),
         files=REACT_FOLDER,
-        requires=("python3",),
+        requires=requires(agent.agent),
     )
+
+
+def requires(agent: Agent) -> tuple[str, ...]:
+    """Return the programs that the agent's own program needs in a sandbox, beside what the task requires."""
+    return ("python3",) if agent.type in {"react", "scripted"} else ()
 
 
 def _react_refusals(agent: Agent) -> list[str]:

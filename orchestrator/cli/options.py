@@ -19,7 +19,7 @@ StoreOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Run id, unique prefix, 'last', or 'commit:SHA'.")]
-BackendOption = Annotated[str | None, typer.Option("--backend", metavar="NAME", help="auto or bubblewrap.")]
+BackendOption = Annotated[str | None, typer.Option("--backend", metavar="NAME", help="auto, bubblewrap or container.")]
 ConcurrencyOption = Annotated[
     int | None, typer.Option("-n", "--concurrency", min=1, max=256, help="Trials at one time.")
 ]

@@ -47,9 +47,8 @@ def open_place(settings: Settings, backend: str | None = None) -> Iterator[Place
     refuse(settings_refusals(settings))
     store = wiring.object_store(settings.store)
     with scratch_folder(settings) as scratch:
-        yield Place(
-            settings, store, wiring.sandbox_backend(backend or settings.backend, scratch / "sandboxes"), scratch
-        )
+        made = wiring.sandbox_backend(backend or settings.backend, scratch / "sandboxes", settings)
+        yield Place(settings, store, made, scratch)
 
 
 class Stopper(Protocol):

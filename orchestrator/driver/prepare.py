@@ -60,10 +60,22 @@ async def make_ready(place: Place, order: Order, loaded: Loaded) -> Ready:
         names = {task.task.id: task.task.environment.image for task in loaded.tasks}
         images = await present_images({task: image for task, image in names.items() if image}, engine)
     labels = await place.backend.preflight()
+    await _check_environments(place.backend, loaded)
     if images:
         tasks = await lay_workspaces(loaded.tasks, engine, place.settings.cache)
         loaded = replace(loaded, tasks=tasks)
     return Ready(loaded, build_manifest(order, loaded, place.backend.name, labels, images, place.settings))
+
+
+async def _check_environments(backend: SandboxBackend, loaded: Loaded) -> None:
+    """Raise RefusedError when something that tasks or agents require is not in what their sandboxes are made from."""
+    needed = {name for agent in loaded.agents for name in wiring.agent_requires(agent.agent)}
+    environments = [task.task.environment for task in loaded.tasks]
+    refuse(
+        await backend.lacking(
+            each.model_copy(update={"requires": (*each.requires, *sorted(needed))}) for each in environments
+        )
+    )
 
 
 async def make_ready_again(place: Place, manifest: RunManifest) -> None:

@@ -53,6 +53,7 @@ async def sandbox_spec(planned: PlannedTrial, registration: Registration, crew: 
         env=program.env,
         stdin=program.stdin,
         workdir=environment.workdir,
+        image=environment.image,
         inputs=tuple(inputs),
         requires=tuple(dict.fromkeys((*environment.requires, *program.requires))),
         limits=SandboxLimits(

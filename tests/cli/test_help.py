@@ -36,7 +36,7 @@ def test_services_are_not_listed_but_there(tmp_path: Path) -> None:
 
 def test_only_backends_of_this_version_are_offered(tmp_path: Path) -> None:
     text = help_of(tmp_path, "submit")
-    assert "auto or bubblewrap." in text
+    assert "auto, bubblewrap or container." in text
     assert "kubernetes" not in text
 
 

@@ -61,8 +61,8 @@ class WithImage:
     async def preflight(self) -> Mapping[str, str]:
         return await self.inner.preflight()
 
-    async def prepare(self, environments: Iterable[Environment]) -> list[str]:
-        return await self.inner.prepare(environments)
+    async def lacking(self, environments: Iterable[Environment]) -> list[str]:
+        return await self.inner.lacking(environments)
 
     def open(self, spec: SandboxSpec) -> AbstractAsyncContextManager[Sandbox]:
         return self.inner.open(self.with_image(spec))

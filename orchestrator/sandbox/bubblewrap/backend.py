@@ -77,8 +77,8 @@ class BubblewrapBackend:
             raise RefusedError(msg)
         return labels
 
-    async def prepare(self, environments: Iterable[Environment]) -> list[str]:
-        """Return nothing: sandboxes are made from what is on this machine."""
+    async def lacking(self, environments: Iterable[Environment]) -> list[str]:
+        """Return nothing: sandboxes are made from this machine, where ``refusals`` has looked for what is required."""
         return []
 
     @asynccontextmanager

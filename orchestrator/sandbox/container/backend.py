@@ -106,11 +106,8 @@ class ContainerBackend:
             raise RefusedError(msg)
         return {**labels, "kernel": "shared", "engine": f"{self.engine.kind} {version}"}
 
-    async def prepare(self, environments: Iterable[Environment]) -> list[str]:
-        """Pull the images that are not here, and look into each for what is required.
-
-        Returns one sentence for each image that cannot be had and each program that it lacks.
-        """
+    async def lacking(self, environments: Iterable[Environment]) -> list[str]:
+        """Start each image once and look for what is required in it; an image that cannot be started here is named, too."""
         wanted: dict[str, set[str]] = {}
         for environment in environments:
             if environment.image is not None:
@@ -118,10 +115,9 @@ class ContainerBackend:
         problems = []
         for image, programs in sorted(wanted.items()):
             try:
-                await self._bring(image)
                 problems += await self._missing(image, sorted(programs))
             except SandboxError as error:
-                problems.append(f"image {image}: {error}")
+                problems.append(f"image {image} cannot be used: {error}")
         return problems
 
     @asynccontextmanager
@@ -171,20 +167,6 @@ class ContainerBackend:
         if reference not in self._images:
             self._images[reference] = await self.engine.present(reference)
         return self._images[reference]
-
-    async def _bring(self, reference: str) -> None:
-        try:
-            await self._image(reference)
-        except EngineError as error:
-            if error.cause != "image_missing":
-                raise
-            if reference.startswith("sha256:"):
-                msg = f"it was made on another machine or has been removed; make it again with: {self._again()}"
-                raise EngineError(msg, cause="image_missing") from error
-            self._images[reference] = await self.engine.pull(reference)
-
-    def _again(self) -> str:
-        return "orchestrate images build SUITE"
 
     async def _missing(self, image: str, programs: list[str]) -> list[str]:
         """Start a container of the image, which must have a shell, and ask it for programs."""
