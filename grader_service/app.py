@@ -23,6 +23,8 @@ from orchestrator.records import keys
 from orchestrator.records.ids import TrialId
 from orchestrator.records.verdict import Verdict
 from orchestrator.sandbox.bubblewrap.backend import BubblewrapBackend
+from orchestrator.sandbox.container.backend import ContainerBackend
+from orchestrator.sandbox.container.engine import find_engine
 from orchestrator.storage.bundles import BundleCache
 from orchestrator.storage.open import open_store
 
@@ -113,10 +115,14 @@ def wire(start: StartLine, settings: GraderSettings) -> Grading:
     programs = lay_programs(start.folder / "programs")
     warm_packages()
     store = open_store(start.store)
+    own = BubblewrapBackend(start.folder / "sandboxes")
+    containers = None
+    if start.backend == "container":
+        containers = ContainerBackend(start.folder / "containers", find_engine(start.container_engine))
     return Grading(
         store=store,
         bundles=BundleCache(store, start.folder / "bundles"),
-        tools=Tools(backend=BubblewrapBackend(start.folder / "sandboxes"), programs=programs, settings=settings),
+        tools=Tools(backend=own, containers=containers, programs=programs, settings=settings),
         folder=scratch,
         version=service_version(),
     )

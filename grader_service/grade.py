@@ -20,6 +20,7 @@ from grader_service.evidence import Committed, fetch_state, fetch_task, find_tri
 from orchestrator.interfaces import BundleSource, ObjectStore
 from orchestrator.records import keys
 from orchestrator.records.ids import TrialId, launch_id
+from orchestrator.records.manifest import ManifestTask
 from orchestrator.records.verdict import CheckResult, GradingError, Verdict
 from orchestrator.spec.base import digest
 from orchestrator.spec.checks import AnyOfCheck, Check, CommandCheck, FinalCheck, Invariant
@@ -45,7 +46,7 @@ async def grade(grading: Grading, run: str, trial: TrialId) -> Verdict:
     Raises NothingToGradeError, StoreError and SandboxError; the last two may pass.
     """
     committed = await find_trial(grading.store, run, trial)
-    grader = grader_digest(grading, committed.planned.bundles.graders)
+    grader = grader_digest(grading, committed.planned)
     key = keys.verdict(run, trial, grader)
     if await grading.store.exists(key):
         return Verdict.from_bytes(await grading.store.get(key), key)
@@ -54,11 +55,17 @@ async def grade(grading: Grading, run: str, trial: TrialId) -> Verdict:
     return Verdict.from_bytes(await grading.store.get(key), key)
 
 
-def grader_digest(grading: Grading, graders: str) -> str:
+def grader_digest(grading: Grading, planned: ManifestTask) -> str:
     """Return the digest of everything on the grader's side that a verdict depends on."""
     settings = grading.tools.settings.model_dump(mode="json")
     return digest(
-        {"graders": graders, "service": grading.version, "settings": settings, "backend": grading.tools.backend.name}
+        {
+            "graders": planned.bundles.graders,
+            "service": grading.version,
+            "settings": settings,
+            "backend": grading.tools.backend.name,
+            "image": planned.image_id,
+        }
     )
 
 

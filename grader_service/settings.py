@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
@@ -31,6 +32,10 @@ class StartLine(_Model):
     """Folder for bundles and scratch files; belongs to the service."""
     concurrency: int = Field(default=2, ge=1, le=256)
     """Trials graded at the same time."""
+    backend: Literal["bubblewrap", "container"] = "bubblewrap"
+    """Where trials ran. ``container``: what is asked of the agent's work in hidden tests runs in the task's image."""
+    container_engine: str | None = None
+    """The engine and its global options; the first of podman and docker when absent."""
 
 
 class GraderSettings(_Model):

@@ -43,6 +43,11 @@ class Case:
     """Folder with ``entries.jsonl`` and ``changes.tar``; None when the launch left nothing."""
 
     @property
+    def image(self) -> str | None:
+        """The image that the agent worked in; None: it worked in none."""
+        return None if self.planned.image_id is None else self.planned.environment.image
+
+    @property
     def state_bytes(self) -> int:
         """The most bytes that a frozen workspace can have: hard links and sparse files let it say twice what its disk held."""
         return 2 * self.planned.environment.resources.disk
@@ -58,6 +63,9 @@ class Tools:
     """What is the same for all trials."""
 
     backend: SandboxBackend
+    """Where everything runs that is ours."""
+    containers: SandboxBackend | None
+    """Where the agent's work runs that was made in an image; None: this service grades none."""
     programs: Programs
     settings: GraderSettings
 

@@ -1,7 +1,8 @@
 """The ``command`` check with ``isolation: process``: hidden tests here, the agent's files there, JSON values between them.
 
 Two sandboxes without a network start at the same time. The runner has pytest, the hidden files and the module ``subject``; the subject has
-the frozen workspace and our server. A socketpair joins them. Nothing of the agent is loaded where the result is decided.
+the frozen workspace and our server, in the task's image when the agent worked in one.
+A socketpair joins them. Nothing of the agent is loaded where the result is decided.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ import json
 import logging
 import socket
 import time
-from dataclasses import replace
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from grader_service.checks.case import Case, Ending, Frozen, PermanentError, Tools
 from grader_service.checks.junit import judge, read_report
 from grader_service.checks.limited import prove_state, without_state
 from grader_service.programs import LIB, PACKAGES, RUNNER, runner_packages
-from orchestrator.interfaces import Input, SandboxBackend, SandboxLimits, SandboxSpec
+from orchestrator.errors import SandboxError
+from orchestrator.interfaces import Input, Sandbox, SandboxBackend, SandboxLimits, SandboxSpec
 from orchestrator.records.verdict import CheckResult, GradingError
 from orchestrator.spec.checks import CommandCheck
 
@@ -37,8 +40,9 @@ async def run_command(check: CommandCheck, case: Case, tools: Tools) -> CheckRes
     if case.state is None:
         return without_state(check.id, check.type)
     started = time.monotonic()
+    room = _subject(check, case, case.state, tools)
     ending, frozen, subject = await _run_pair(
-        tools.backend, _runner(check, case, tools), _subject(check, case, case.state, tools)
+        _Place(tools.backend, _runner(check, case, tools)), _Place(_backend_of(case, tools), room)
     )
     if subject is not None and subject.exit.code == _EVIDENCE_EXIT:
         await prove_state(case, case.state, tools)  # the agent's code ran there too, and may have made that exit code
@@ -51,15 +55,34 @@ async def run_command(check: CommandCheck, case: Case, tools: Tools) -> CheckRes
     return result.model_copy(update={"seconds": round(time.monotonic() - started, 3), "evidence": evidence})
 
 
-async def _run_pair(
-    backend: SandboxBackend, runner: SandboxSpec, subject: SandboxSpec
-) -> tuple[Ending, Frozen, Ending | None]:
+@dataclass(frozen=True)
+class _Place:
+    """One of the two sandboxes, and who makes it."""
+
+    backend: SandboxBackend
+    spec: SandboxSpec
+
+    def open(self, channel: socket.socket) -> AbstractAsyncContextManager[Sandbox]:
+        return self.backend.open(replace(self.spec, channel=channel.fileno()))
+
+
+def _backend_of(case: Case, tools: Tools) -> SandboxBackend:
+    """Return where the agent's work runs. Raises SandboxError when it was made in an image and this service runs none."""
+    if case.image is None:
+        return tools.backend
+    if tools.containers is None:
+        msg = f"image {case.image} is needed to grade {case.planned.id}, and this grader was started without a container engine"
+        raise SandboxError(msg, cause="grader_engine")
+    return tools.containers
+
+
+async def _run_pair(runner: _Place, subject: _Place) -> tuple[Ending, Frozen, Ending | None]:
     """Run both at once. The subject is killed when the runner has ended; its own ending is returned when it came first."""
     here, there = socket.socketpair()
     over = asyncio.Event()
-    serving = asyncio.create_task(_serve(backend, _with_channel(subject, there), there, over))
+    serving = asyncio.create_task(_serve(subject, there, over))
     try:
-        running = asyncio.create_task(_run(backend, _with_channel(runner, here), here))
+        running = asyncio.create_task(_run(runner, here))
         try:
             await asyncio.wait({running, serving}, return_when=asyncio.FIRST_COMPLETED)
             if serving.done() and serving.exception() is not None:
@@ -88,17 +111,15 @@ async def _settled(
         raise
 
 
-async def _run(backend: SandboxBackend, spec: SandboxSpec, channel: socket.socket) -> tuple[Ending, Frozen]:
-    async with backend.open(spec) as sandbox:
+async def _run(place: _Place, channel: socket.socket) -> tuple[Ending, Frozen]:
+    async with place.open(channel) as sandbox:
         channel.close()
         ending = await sandbox.ended()
         return ending, await sandbox.freeze()
 
 
-async def _serve(
-    backend: SandboxBackend, spec: SandboxSpec, channel: socket.socket, over: asyncio.Event
-) -> Ending | None:
-    async with backend.open(spec) as sandbox:
+async def _serve(place: _Place, channel: socket.socket, over: asyncio.Event) -> Ending | None:
+    async with place.open(channel) as sandbox:
         channel.close()
         ended = asyncio.create_task(sandbox.ended())
         waiting = asyncio.create_task(over.wait())
@@ -115,10 +136,6 @@ async def _serve(
             for task in (ended, waiting):
                 task.cancel()
             await asyncio.gather(ended, waiting, return_exceptions=True)
-
-
-def _with_channel(spec: SandboxSpec, channel: socket.socket) -> SandboxSpec:
-    return replace(spec, channel=channel.fileno())
 
 
 def _runner(check: CommandCheck, case: Case, tools: Tools) -> SandboxSpec:
@@ -183,6 +200,7 @@ def _subject(check: CommandCheck, case: Case, state: Path, tools: Tools) -> Sand
         ),
         stdin=json.dumps(config).encode(),
         workdir=workdir,
+        image=case.image,
         inputs=tuple(inputs),
         requires=tuple(dict.fromkeys(("python3", *environment.requires))),
     )

@@ -192,17 +192,12 @@ def serve(request: dict[str, Any], room: Room, config: dict[str, Any]) -> dict[s
     """Answer one request. Everything the request started is dead when this returns."""
     if room.problem:
         return {"problem": room.problem}
-    environment = {
-        "PATH": os.environ["PATH"],  # noqa: TID251 - a program inside of a sandbox
-        "HOME": os.path.expanduser("~"),  # noqa: PTH111
-        "LANG": "C.UTF-8",
-        "TMPDIR": "/tmp",  # noqa: S108 - the sandbox's own
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONPATH": ":".join(config["pythonpath"]),
-    }
+    own = dict(os.environ)  # noqa: TID251 - a program inside of a sandbox; what an image sets is there
+    pythonpath = [*config["pythonpath"], *filter(None, own.get("PYTHONPATH", "").split(":"))]
+    environment = {**own, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": ":".join(pythonpath)}
     if request["op"] == "run":
         return _serve_run(request, room, environment)
-    job = json.dumps({**request, "nonce": None, "pythonpath": config["pythonpath"]}).encode()
+    job = json.dumps({**request, "nonce": None, "pythonpath": pythonpath}).encode()
     command = [sys.executable, "-I", "-B", config["callee"]]
     ran = run(
         command,

@@ -150,5 +150,5 @@ def at_one_time(settings: Settings) -> int:
 async def open_local(settings: Settings, place: Place) -> AsyncIterator[Local]:
     """Start the services and give everything that runs need. Raises InfrastructureError when a service does not start."""
     concurrency = at_one_time(settings)
-    async with local_services(settings, place.scratch, concurrency=concurrency) as services:
+    async with local_services(settings, place.scratch, place.backend.name, concurrency=concurrency) as services:
         yield Local(settings, place.store, place.backend, services, concurrency)

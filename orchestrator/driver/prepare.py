@@ -29,7 +29,9 @@ from orchestrator.records.manifest import ManifestAgent, RunManifest
 from orchestrator.settings import KNOWN_PROVIDERS, Settings
 from orchestrator.spec.agent import Agent
 from orchestrator.spec.bundle import Bundle
+from orchestrator.spec.checks import CommandCheck
 from orchestrator.spec.loaded import LoadedAgent
+from orchestrator.spec.task import Environment, Task, flat_checks
 from orchestrator.storage.bundles import publish as publish_bundle
 from orchestrator.storage.removals import describe, removed_run, watch
 
@@ -68,14 +70,17 @@ async def make_ready(place: Place, order: Order, loaded: Loaded) -> Ready:
 
 
 async def _check_environments(backend: SandboxBackend, loaded: Loaded) -> None:
-    """Raise RefusedError when something that tasks or agents require is not in what their sandboxes are made from."""
-    needed = {name for agent in loaded.agents for name in wiring.agent_requires(agent.agent)}
-    environments = [task.task.environment for task in loaded.tasks]
-    refuse(
-        await backend.lacking(
-            each.model_copy(update={"requires": (*each.requires, *sorted(needed))}) for each in environments
-        )
-    )
+    """Raise RefusedError when something that tasks, agents or hidden tests require is not in what their sandboxes are made from."""
+    agents = [agent.agent for agent in loaded.agents]
+    refuse(await backend.lacking(_needed(task.task, agents) for task in loaded.tasks))
+
+
+def _needed(task: Task, agents: Sequence[Agent]) -> Environment:
+    """Return the environment of a task with all programs that must be in it: the task's, the agents', and those that hidden tests need."""
+    programs = [*task.environment.requires, *(name for agent in agents for name in wiring.agent_requires(agent))]
+    if any(isinstance(check, CommandCheck) for check in flat_checks(task.checks)):
+        programs.append("python3")
+    return task.environment.model_copy(update={"requires": tuple(dict.fromkeys(programs))})
 
 
 async def make_ready_again(place: Place, manifest: RunManifest) -> None:

@@ -115,7 +115,9 @@ def _sweep(parent: Path, *, dry: bool = False) -> tuple[int, int]:
 
 
 @contextlib.asynccontextmanager
-async def local_services(settings: Settings, folder: Path, *, concurrency: int) -> AsyncIterator[Services]:
+async def local_services(
+    settings: Settings, folder: Path, backend: str, *, concurrency: int
+) -> AsyncIterator[Services]:
     """Start gateway and grader and end them afterwards. Raises InfrastructureError with the end of a log when one does not start."""
     gateway_token, grader_token = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
     logs = settings.logs
@@ -136,6 +138,8 @@ async def local_services(settings: Settings, folder: Path, *, concurrency: int) 
         "token": grader_token,
         "folder": str(folder / "grading"),
         "concurrency": concurrency,
+        "backend": backend,
+        "container_engine": settings.container_engine,
     }
     grader = Child("grader", ("-m", "grader_service", "serve"), grader_config, logs / "grader.log")
     async with contextlib.AsyncExitStack() as stack:

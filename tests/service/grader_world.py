@@ -104,7 +104,10 @@ class GraderWorld:
     def tools(self, **settings: Any) -> Tools:
         programs = self.programs or lay_programs(self.folder / "programs")
         return Tools(
-            backend=BubblewrapBackend(self.folder / "sandboxes"), programs=programs, settings=GraderSettings(**settings)
+            backend=BubblewrapBackend(self.folder / "sandboxes"),
+            containers=None,
+            programs=programs,
+            settings=GraderSettings(**settings),
         )
 
     def grading(self, **settings: Any) -> Grading:
