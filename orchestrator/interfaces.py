@@ -19,8 +19,10 @@ from orchestrator.records.ids import TrialId
 from orchestrator.records.keys import Audience
 from orchestrator.records.manifest import ManifestAgent, ManifestTask, RunManifest
 from orchestrator.records.outcome import Exit, Outcome, Seal
+from orchestrator.records.probe import ProbeResult
 from orchestrator.records.state import Finding, FrozenState
 from orchestrator.records.termination import BudgetReason, TerminationReason
+from orchestrator.records.usage import Spending
 from orchestrator.records.verdict import Verdict
 from orchestrator.spec.agent import Price
 from orchestrator.spec.task import Budgets, Environment
@@ -389,20 +391,6 @@ class Registration:
     """Where the state goes."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProbeResult:
-    """What came of one tiny call to a model."""
-
-    model: str
-    """``provider/name``."""
-    result: Literal["answered", "refused", "failed"]
-    """``refused``: the provider does not take the key or does not know the model. ``failed``: anything else, retries included."""
-    status: int = 0
-    """HTTP status of the provider; 0 when there was none, or it answered."""
-    reason: str = ""
-    """Why it did not answer, in one line; never with the key in it."""
-
-
 class Gateway(Protocol):
     """The driver's side of the gateway. Methods may raise GatewayError, and StoreError when the store behind it fails."""
 
@@ -420,6 +408,10 @@ class Gateway(Protocol):
 
     async def probe(self, model: str) -> ProbeResult:
         """Make one tiny call to a model of a configured provider, for no launch: nothing is recorded or counted."""
+        ...
+
+    async def spending(self, run: str) -> Spending:
+        """Return what the launches of a run have used here so far, for a progress display."""
         ...
 
 
@@ -585,8 +577,8 @@ class TrialPool(Protocol):
 
 __all__ = [
     "AgentProgram", "Allowance", "Audience", "BundleSource", "ClosedTrajectory", "Door", "Ending", "FolderSink",
-    "Frozen", "Gateway", "Grader", "ImageEngine", "Input", "LaunchRequest", "LocalImage", "LocalObjects",
-    "ObjectStore", "Observer", "Phase", "PlannedTrial", "ProbeResult", "Registration", "RelaySink", "Sandbox",
-    "SandboxBackend", "SandboxLimits", "SandboxSpec", "StopReason", "Stored", "SweepableStore", "Sweeper",
+    "Frozen", "Gateway", "Grader", "ImageEngine", "Input", "LaunchRequest", "LocalImage", "LocalObjects", "ObjectStore",
+    "Observer", "Phase", "PlannedTrial", "ProbeResult", "Registration", "RelaySink", "Sandbox", "SandboxBackend",
+    "SandboxLimits", "SandboxSpec", "Spending", "StopReason", "Stored", "SweepableStore", "Sweeper",
     "TerminationReason", "Trajectory", "TrajectoryFactory", "TrialEnd", "TrialPool", "UnfinishedFiles",
 ]  # fmt: skip

@@ -8,7 +8,7 @@ from collections import Counter
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from orchestrator.interfaces import Phase, TrialEnd
+from orchestrator.interfaces import Phase, Spending, TrialEnd
 from orchestrator.records.ids import TrialId
 
 if TYPE_CHECKING:
@@ -19,9 +19,12 @@ _SHOWN: tuple[Phase, ...] = ("starting", "running", "freezing", "grading")
 
 
 class Progress:
-    """An observer that shows counts by state, spend and the time that is left."""
+    """An observer that shows counts by state, spend and the time that is left.
 
-    def __init__(self) -> None:
+    ``spent`` is what the run had cost before this process drove it, ``limit`` what it may cost, both in nano USD.
+    """
+
+    def __init__(self, *, spent: int = 0, limit: int | None = None) -> None:
         self._total = 0
         self._before = 0
         """Trials that had ended when this process began."""
@@ -30,7 +33,12 @@ class Progress:
         self._phases: dict[TrialId, Phase] = {}
         self._results: Counter[str] = Counter()
         self._failed: Counter[str] = Counter()
-        self._nano_usd = 0
+        self._spent = spent
+        self._limit = limit
+        self._ended_nano_usd = 0
+        """Cost of the trials that ended."""
+        self._seen = Spending()
+        """What the gateway has counted: running and lost launches too. A gateway that was started anew has forgotten."""
         self._live: Live | None = None
 
     def __enter__(self) -> Progress:
@@ -81,7 +89,15 @@ class Progress:
         self._phases.pop(end.trial, None)
         word = end.outcome.outcome_class if end.verdict is None else end.verdict.result
         self._results["not graded" if word == "result" else word] += 1
-        self._nano_usd += end.outcome.usage.cost_nano_usd or 0
+        self._ended_nano_usd += end.outcome.usage.cost_nano_usd or 0
+        self._print_now_and_then()
+
+    def spending(self, seen: Spending) -> None:
+        """Take what the gateway has counted so far."""
+        self._seen = seen
+        self._print_now_and_then()
+
+    def _print_now_and_then(self) -> None:
         if self._live is None and time.monotonic() - self._printed >= _LINE_EVERY_SECONDS:
             self._print()
 
@@ -104,9 +120,17 @@ class Progress:
         parts += [f"{running[phase]} {phase}" for phase in _SHOWN if running[phase]]
         if self._failed:
             parts.append(f"{sum(self._failed.values())} failed launches ({', '.join(sorted(self._failed))})")
-        if self._nano_usd:
-            parts.append(f"${self._nano_usd / 1e9:.4f}")
-        return parts
+        if self._seen.running and self._seen.steps:
+            parts.append(f"{self._seen.steps:,} model responses")
+        return parts + self._money()
+
+    def _money(self) -> list[str]:
+        from orchestrator.plan.cost import dollars
+
+        spent = self._spent + max(self._ended_nano_usd, self._seen.cost_nano_usd)
+        if self._limit is not None:
+            return [f"{dollars(spent)} of {dollars(self._limit)}"]
+        return [dollars(spent)] if spent else []
 
     def _renderable(self) -> str:
         return self.line()
@@ -114,7 +138,7 @@ class Progress:
     def _print(self) -> None:
         self._printed = time.monotonic()
         counts = "  ".join(self._counts(sum(self._results.values())))
-        if self._results and counts != self._last:
+        if (self._results or self._seen.steps) and counts != self._last:
             self._last = counts
             print(self.line(), file=sys.stderr, flush=True)
 

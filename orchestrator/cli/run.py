@@ -169,7 +169,7 @@ async def _resume(text: str, max_cost: float | None, settings: Settings, stop: S
             return manifest
 
         to_run = {planned.agent.name: planned.agent for planned in left.to_run}
-        return await drive(settings, place, to_run.values(), made, stop, as_json=as_json)
+        return await drive(settings, place, to_run.values(), made, stop, spent=left.spent_nano_usd, as_json=as_json)
 
 
 async def drive(
@@ -179,31 +179,35 @@ async def drive(
     make: Callable[[str], Awaitable[RunManifest]],
     stop: Stop,
     *,
+    spent: int = 0,
     as_json: bool,
 ) -> int:
     """Start the services, ask the models of the agents that have something to run, drive the run, print its report.
 
-    Returns the exit code.
+    ``spent`` is what the run has cost so far, in nano USD. Returns the exit code.
     """
     from orchestrator.cli.announce import announce_probe, ending
     from orchestrator.cli.progress import Progress
     from orchestrator.driver.local import open_local
     from orchestrator.errors import InfrastructureError, LeaseLostError, RefusedError
+    from orchestrator.plan.cost import nano
     from orchestrator.report.program import program
 
     async with open_local(settings, place) as local:
         await local.probe(agents, announce_probe)
         manifest = await make(local.services.grader_version)
         stop.hint = f"Go on with: {program()} resume {manifest.run}"
-        with Progress() as progress:
+        limit = manifest.limits.cost_usd
+        with Progress(spent=spent, limit=None if limit is None else nano(limit)) as progress:
             try:
-                execution = await local.run(
-                    manifest,
-                    progress,
-                    stop,
-                    lambda holder: progress.waiting_for(str(holder)),
-                    progress.store_is_silent,
-                )
+                async with local.watching(manifest.run, progress.spending):
+                    execution = await local.run(
+                        manifest,
+                        progress,
+                        stop,
+                        lambda holder: progress.waiting_for(str(holder)),
+                        progress.store_is_silent,
+                    )
             except (RefusedError, LeaseLostError) as error:  # it is another driver's
                 error.add_note(
                     f"See it with: {program()} report {manifest.run}\nStop it with: {program()} stop {manifest.run}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -19,13 +20,17 @@ from orchestrator.driver.probe import models_to_probe, probe_models
 from orchestrator.driver.purse import Purse
 from orchestrator.driver.services import Services, local_services, scratch_folder
 from orchestrator.driver.tally import Tally
-from orchestrator.interfaces import Allowance, ObjectStore, Observer, SandboxBackend, TrialPool
+from orchestrator.errors import InfrastructureError
+from orchestrator.interfaces import Allowance, Gateway, ObjectStore, Observer, SandboxBackend, Spending, TrialPool
 from orchestrator.plan.cost import nano
 from orchestrator.plan.refuse import settings_refusals
 from orchestrator.records.lease import StopRequest
 from orchestrator.records.manifest import ManifestAgent, RunManifest
 from orchestrator.settings import MOST_AT_ONE_TIME, Settings
 from orchestrator.trial.allowance import Unlimited
+
+_LOOK_SECONDS = 2.0
+"""Between looks at what running launches have used."""
 
 
 @dataclass(frozen=True)
@@ -134,11 +139,30 @@ class Local:
         async with wiring.gateway_client(at.gateway_socket, at.door_socket, at.gateway_token) as gateway:
             await probe_models(gateway, models, self.settings)
 
+    @contextlib.asynccontextmanager
+    async def watching(self, run: str, seen: Callable[[Spending], None]) -> AsyncIterator[None]:
+        """Tell every few seconds what the launches of a run have used so far at this machine's gateway, while the context is open."""
+        at = self.services
+        async with wiring.gateway_client(at.gateway_socket, at.door_socket, at.gateway_token) as gateway:
+            looking = asyncio.create_task(_look(gateway, run, seen))
+            try:
+                yield
+            finally:
+                looking.cancel()
+                await asyncio.gather(looking, return_exceptions=True)
+
     async def _allowance(self, manifest: RunManifest, epoch: int) -> Allowance:
         limit = manifest.limits.cost_usd
         if limit is None:
             return Unlimited()
         return await Purse.load(self.store, manifest, nano(limit), epoch, wiring.prices(self.settings))
+
+
+async def _look(gateway: Gateway, run: str, seen: Callable[[Spending], None]) -> None:
+    while True:
+        with contextlib.suppress(InfrastructureError):  # it is started again, or the run ends; nothing depends on this
+            seen(await gateway.spending(run))
+        await asyncio.sleep(_LOOK_SECONDS)
 
 
 def at_one_time(settings: Settings) -> int:

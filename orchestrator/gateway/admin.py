@@ -47,7 +47,7 @@ class AdminSide:
             [
                 web.get("/healthz", _healthz),
                 web.post("/admin/launches", self._register),
-                web.get("/admin/launches/{launch}", self._live),
+                web.get("/admin/runs/{run}", self._spending),
                 web.get("/admin/launches/{launch}/stop", self._stop),
                 web.post("/admin/launches/{launch}/seal", self._seal),
                 web.post("/admin/probe", self._probe),
@@ -62,9 +62,9 @@ class AdminSide:
         body = await _parse(LaunchBody, request)
         return _json(await self._registry.register(body))
 
-    async def _live(self, request: web.Request) -> web.Response:
+    async def _spending(self, request: web.Request) -> web.Response:
         self._authorise(request)
-        return _json(self._registry.find(request.match_info["launch"]).live())
+        return _json(self._registry.spending(request.match_info["run"]))
 
     async def _stop(self, request: web.Request) -> web.Response:
         self._authorise(request)

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
+from urllib.parse import quote
 
 from pydantic import BaseModel, ValidationError
 
 from orchestrator.errors import GatewayError, StoreError
-from orchestrator.gateway.wire import (
-    LaunchBody,
-    LaunchName,
-    LiveCounters,
-    ProbeAnswer,
-    ProbeBody,
-    Registered,
-    StopAnswer,
-    StopWord,
-)
-from orchestrator.interfaces import Door, LaunchRequest, ProbeResult, Registration, RelaySink
+from orchestrator.gateway.wire import LaunchBody, LaunchName, ProbeBody, Registered, StopAnswer, StopWord
+from orchestrator.interfaces import Door, LaunchRequest, ProbeResult, Registration, RelaySink, Spending
 from orchestrator.records.outcome import Seal
 
 if TYPE_CHECKING:
@@ -92,12 +84,11 @@ class GatewayClient:
 
     async def probe(self, model: str) -> ProbeResult:
         """Make one tiny call to a model. Raises GatewayError."""
-        found = await self._ask("POST", "/admin/probe", ProbeAnswer, ProbeBody(model=model))
-        return ProbeResult(model=model, result=found.result, status=found.status, reason=found.reason)
+        return await self._ask("POST", "/admin/probe", ProbeResult, ProbeBody(model=model))
 
-    async def live(self, launch: str) -> LiveCounters:
-        """Return the counters of a running launch, for a progress display. Raises GatewayError."""
-        return await self._ask("GET", f"/admin/launches/{launch}", LiveCounters)
+    async def spending(self, run: str) -> Spending:
+        """Return what the launches of a run have used here so far. Raises GatewayError."""
+        return await self._ask("GET", f"/admin/runs/{quote(run, safe='')}", Spending)
 
     async def _ask(self, method: str, path: str, answer: type[Answer], body: BaseModel | None = None) -> Answer:
         status, data = await self._send(method, path, body)

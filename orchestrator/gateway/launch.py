@@ -17,7 +17,7 @@ from orchestrator.gateway.listener import LaunchListener
 from orchestrator.gateway.meter import Meter
 from orchestrator.gateway.refusal import Refusal
 from orchestrator.gateway.transcript import Transcript
-from orchestrator.gateway.wire import LaunchBody, LiveCounters, StopWord
+from orchestrator.gateway.wire import LaunchBody, StopWord
 from orchestrator.interfaces import Trajectory
 from orchestrator.records.base import BlobRef
 from orchestrator.records.outcome import Seal
@@ -131,20 +131,6 @@ class Launch:
             "tokens": usage.total,
             "cost_nano_usd": usage.cost_nano_usd,
         }
-
-    def live(self) -> LiveCounters:
-        """Return what a progress display shows."""
-        now = time.monotonic()
-        return LiveCounters(
-            steps=self.meter.steps,
-            tool_calls=self.meter.tool_calls,
-            tokens=self.meter.usage.total,
-            cost_nano_usd=self.meter.usage.cost_nano_usd,
-            working_s=round(self.clock.working(now), 3),
-            waiting_s=round(self.clock.waiting(now), 3),
-            stopped=self.stopped,
-            sealed=self.seal is not None,
-        )
 
     async def _watch_wall(self) -> None:
         limit = self.body.budgets.max_wall_seconds

@@ -8,7 +8,7 @@ from orchestrator.gateway.calls import Route, complete
 from orchestrator.gateway.clock import WorkingClock
 from orchestrator.gateway.findings import printable
 from orchestrator.gateway.provider import ProviderError
-from orchestrator.gateway.wire import ProbeAnswer
+from orchestrator.records.probe import ProbeResult
 
 _REFUSED = frozenset({400, 401, 403, 404, 422})
 """Statuses that say what the next call would say, too: the user has to change something."""
@@ -19,17 +19,18 @@ _REASON = 300
 _BODY = {"messages": [{"role": "user", "content": "Reply with the word ok and nothing else."}]}
 
 
-async def probe(route: Route) -> ProbeAnswer:
+async def probe(route: Route) -> ProbeResult:
     """Ask the model once, with the retries of its provider."""
     try:
         async with asyncio.timeout(_SECONDS):
             await complete(route, dict(_BODY), WorkingClock(), lambda *_: None)
     except ProviderError as error:
-        return ProbeAnswer(
+        return ProbeResult(
+            model=route.model,
             result="refused" if error.status in _REFUSED else "failed",
             status=error.status,
             reason=printable(error.message, _REASON),
         )
     except TimeoutError:
-        return ProbeAnswer(result="failed", reason=f"no answer came within {_SECONDS:g} s")
-    return ProbeAnswer(result="answered")
+        return ProbeResult(model=route.model, result="failed", reason=f"no answer came within {_SECONDS:g} s")
+    return ProbeResult(model=route.model, result="answered")

@@ -22,6 +22,7 @@ from orchestrator.gateway.scripted import ScriptedProvider
 from orchestrator.gateway.tokens import Claim, TokenMint
 from orchestrator.gateway.wire import LaunchBody, Registered
 from orchestrator.interfaces import BundleSource, TrajectoryFactory
+from orchestrator.records.usage import Spending
 from orchestrator.spec.agent import is_scripted
 from orchestrator.spec.scripts import Script
 
@@ -48,6 +49,8 @@ class Registry:
         self._mint = TokenMint()
         self._agents = AgentSide(self._mint)
         self._launches: dict[str, Launch] = {}
+        self._forgotten: dict[str, Spending] = {}
+        """What launches have used that are no longer in memory, by run."""
         self._epochs: dict[str, int] = {}
         self._lock = asyncio.Lock()
         self._providers: dict[str, tuple[Provider, asyncio.Semaphore]] = {
@@ -66,6 +69,14 @@ class Registry:
         if found is None:
             msg = f"launch {launch[:64]} is not known here: it was never registered, or the gateway was started anew since"
             raise Refusal(404, "unknown_launch", msg)
+        return found
+
+    def spending(self, run: str) -> Spending:
+        """Return what all launches of a run have used here; a cost that is not known counts as nothing."""
+        found = self._forgotten.get(run, Spending())
+        for launch in self._launches.values():
+            if launch.body.run == run:
+                found = _plus(found, launch)
         return found
 
     def check_epoch(self, run: str, epoch: int) -> None:
@@ -173,7 +184,17 @@ class Registry:
             return
         done = [name for name, launch in self._launches.items() if launch.state_taken]
         for name in done[: len(self._launches) - _REMEMBERED]:
-            del self._launches[name]
+            launch = self._launches.pop(name)
+            before = self._forgotten.get(launch.body.run, Spending())
+            self._forgotten[launch.body.run] = _plus(before, launch)
+
+
+def _plus(counted: Spending, launch: Launch) -> Spending:
+    return Spending(
+        running=counted.running + (launch.seal is None),
+        steps=counted.steps + launch.meter.steps,
+        cost_nano_usd=counted.cost_nano_usd + (launch.meter.usage.cost_nano_usd or 0),
+    )
 
 
 def _script_bytes(folder: Path, task: str) -> bytes:

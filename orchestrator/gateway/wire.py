@@ -71,15 +71,6 @@ class ProbeBody(Record):
     """``provider/name``."""
 
 
-class ProbeAnswer(Record):
-    """What came of it."""
-
-    result: Literal["answered", "refused", "failed"]
-    status: int = 0
-    """The provider's; 0 when there was none, or it answered."""
-    reason: str = ""
-
-
 class Registered(Record):
     """The answer to a registration."""
 
@@ -93,16 +84,3 @@ class StopAnswer(Record):
 
     stopped: StopWord | None = None
     sealed: bool = False
-
-
-class LiveCounters(Record):
-    """``GET /admin/launches/ID``: for the progress display."""
-
-    steps: int
-    tool_calls: int
-    tokens: int
-    cost_nano_usd: int | None
-    working_s: float
-    waiting_s: float
-    stopped: StopWord | Literal["model_request_error"] | None
-    sealed: bool

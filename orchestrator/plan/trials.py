@@ -36,6 +36,8 @@ class Remaining:
     """Trials with a committed result whose verdict is still to be asked for."""
     given_up: list[PlannedTrial]
     """Trials whose launches all failed on our side."""
+    spent_nano_usd: int = 0
+    """Known costs of all launches so far."""
 
 
 def remaining(
@@ -46,7 +48,8 @@ def remaining(
     A result is final. A launch that an operator cancelled is launched again: it says nothing about the agent, and does not count against
     ``max_launches``, which limits launches that failed on our side.
     """
-    done, left = set(graded), Remaining([], [], [])
+    costs = [outcome.usage.cost_nano_usd or 0 for launches in outcomes.values() for outcome in launches]
+    done, left = set(graded), Remaining([], [], [], sum(costs))
     for planned in all_trials(manifest):
         launches = outcomes.get(planned.id, ())
         result = next((outcome for outcome in launches if outcome.outcome_class == "result"), None)

@@ -41,5 +41,16 @@ class Usage(Record):
         )
 
 
+class Spending(Record):
+    """What the launches of a run have used at one gateway so far, those that ended and those that run."""
+
+    running: int = Field(default=0, ge=0)
+    """Launches that run."""
+    steps: int = Field(default=0, ge=0)
+    """Model responses."""
+    cost_nano_usd: int = Field(default=0, ge=0)
+    """Known costs, in 10**-9 US dollars."""
+
+
 NOTHING_USED = Usage(cost_nano_usd=0)
 """No model call: it cost nothing, which is known."""

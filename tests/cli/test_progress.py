@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.cli.progress import Progress
-from orchestrator.interfaces import TrialEnd
+from orchestrator.interfaces import Spending, TrialEnd
 from orchestrator.records.ids import TrialId
 from orchestrator.records.outcome import Outcome, Times
 from orchestrator.records.usage import Usage
 
 
-def end(sample: int) -> TrialEnd:
+def end(sample: int, cost: int | None = None) -> TrialEnd:
     trial = TrialId("one", "nop", sample)
     outcome = Outcome(
         run="r",
@@ -19,7 +19,7 @@ def end(sample: int) -> TrialEnd:
         launch=1,
         outcome_class="infra",
         termination_reason="infra_lost",
-        usage=Usage(),
+        usage=Usage(cost_nano_usd=cost),
         times=Times(started=0, ended=1, working_s=1, waiting_s=0),
         writer_id="w",
     )
@@ -40,3 +40,26 @@ def test_what_ended_before_counts_and_the_last_line_is_printed_once(
     assert "left" in first
     assert last.startswith("5/5  3 before  2 infra  ")
     assert "left" not in last
+
+
+def test_spend_counts_what_runs_and_what_was_spent_before(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress(spent=200_000_000, limit=1_000_000_000)
+    progress.begins(5, 3)
+    assert "$0.20 of $1.00" in progress.line()
+    progress.spending(Spending(running=2, steps=7, cost_nano_usd=30_000_000))
+    assert "7 model responses  $0.23 of $1.00" in progress.line()
+    progress.ended(end(4, cost=40_000_000))  # the gateway is asked now and then only, or was started anew
+    assert "$0.24 of $1.00" in progress.line()
+    assert "$" not in Progress().line()
+
+
+def test_a_long_trial_shows_its_spend_when_piped(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.cli.progress._LINE_EVERY_SECONDS", 0)
+    progress = Progress()
+    progress.begins(1, 0)
+    for steps in (0, 3, 3):
+        progress.spending(Spending(running=1, steps=steps, cost_nano_usd=steps * 10_000_000))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("0/1  3 model responses  $0.03")

@@ -75,6 +75,7 @@ def test_every_failure_is_infrastructure_with_a_cause(world):
             here.client.stop_reason("0" * 24),
             here.client.seal("0" * 24),
             here.client.probe("openai/gpt-x"),
+            here.client.spending("run-1"),
         ):
             with pytest.raises(GatewayError) as caught:
                 await call

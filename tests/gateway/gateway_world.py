@@ -68,7 +68,8 @@ class World:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[World]:
         trajectories = TrajectoryFolder(self.config.folder)
-        async with running_gateway(self.config, self.store, trajectories, self.scripts), self.client:
+        async with running_gateway(self.config, self.store, trajectories, self.scripts) as registry, self.client:
+            self.registry = registry
             yield self
 
     def request(self, sample: int = 1, script: dict[str, Any] | None = None, **change: Any) -> LaunchRequest:

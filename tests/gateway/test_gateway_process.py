@@ -63,7 +63,7 @@ def test_it_ends_in_peace(world, how):
             inside = await here.launch()
             assert (await inside.chat())[0] == 200
             waiting = asyncio.create_task(here.client.stop_reason(inside.launch))
-            await here.client.live(inside.launch)
+            await here.client.spending("run-1")
             if how == "eof":
                 process.stdin.close()
             else:

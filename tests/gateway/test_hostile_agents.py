@@ -474,7 +474,7 @@ def test_a_client_that_hangs_up_during_a_call_is_still_metered(world):
             inside = await here.launch(script=turns)
             body = json.dumps({"model": "main", "messages": [{"role": "user", "content": "x"}]}).encode()
             with inside.raw(head(inside, f"Content-Length: {len(body)}\r\n") + body):
-                while not (await here.client.live(inside.launch)).steps:
+                while not (await here.client.spending("run-1")).steps:
                     await asyncio.sleep(0.01)
             return await here.client.seal(inside.launch)
 

@@ -148,7 +148,7 @@ def test_waiting_for_a_stop_ends_when_the_launch_is_sealed(world):
         async with world().running() as here:
             inside = await here.launch()
             waiting = asyncio.create_task(here.client.stop_reason(inside.launch))
-            await here.client.live(inside.launch)
+            await here.client.spending("run-1")
             await here.client.seal(inside.launch)
             with pytest.raises(GatewayError) as caught:
                 await waiting

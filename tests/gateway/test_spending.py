@@ -7,9 +7,10 @@ import time
 from typing import Any
 
 import pytest
-from gateway_world import ENDLESS
+from gateway_world import ENDLESS, put_state
 
 from orchestrator.errors import GatewayError
+from orchestrator.interfaces import Spending
 
 
 def calls(*names, usage=None):
@@ -161,15 +162,37 @@ def test_the_working_clock_starts_at_the_hand_over(world):
     async def live():
         async with world().running() as here:
             registration = await here.client.register(here.request())
-            before = await here.client.live(registration.launch)
+            clock = here.registry.find(registration.launch).clock
+            before = clock.working(time.monotonic())
             inside = await here.launch()
             await inside.chat()
-            return before, await here.client.live(inside.launch)
+            return before, clock.working(time.monotonic())
 
-    before, live_counters = asyncio.run(live())
-    assert before.working_s == 0
-    assert live_counters.working_s > 0
-    assert (live_counters.steps, live_counters.tokens, live_counters.sealed) == (1, 15, False)
+    before, after_a_call = asyncio.run(live())
+    assert before == 0
+    assert after_a_call > 0
+
+
+def test_the_spending_of_a_run_counts_launches_that_run_ended_and_were_forgotten(world, monkeypatch):
+    monkeypatch.setattr("orchestrator.gateway.registry._REMEMBERED", 1)
+
+    async def live():
+        async with world().running() as here:
+            nothing = await here.client.spending("run-1")
+            for sample in (1, 2, 3):
+                inside = await here.launch(sample)
+                await inside.chat()
+                if sample < 3:
+                    await here.client.seal(inside.launch)
+                    for part in ("entries", "changes"):
+                        await put_state(inside.registration, part, b"x")
+            other = await here.client.spending("another run/1")
+            return nothing, other, await here.client.spending("run-1"), len(here.registry.all())
+
+    nothing, other, found, remembered = asyncio.run(live())
+    assert nothing == other == Spending()
+    assert found == Spending(running=1, steps=3, cost_nano_usd=3 * 20_000)
+    assert remembered < 3
 
 
 def test_headers_say_what_is_left(world):
