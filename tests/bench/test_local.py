@@ -20,3 +20,13 @@ def test_nop_trial_beside_bare_starts(capsys: pytest.CaptureFixture[str]) -> Non
     with capsys.disabled():
         print(f"\n{done.stdout}")
     assert all(task["ratio"] > 0 for task in json.loads(done.stdout).values())
+
+
+@pytest.mark.bench
+def test_overhead_with_a_big_workspace(capsys: pytest.CaptureFixture[str]) -> None:
+    program = Path(__file__).parent / "local/bench_big.py"
+    done = subprocess.run([sys.executable, str(program), "3"], capture_output=True, text=True, check=False, timeout=1500)
+    assert done.returncode == 0, done.stderr
+    with capsys.disabled():
+        print(f"\n{done.stdout}")
+    assert json.loads(done.stdout)["overhead_of_60_s"] > 0
