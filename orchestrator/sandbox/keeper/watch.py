@@ -85,6 +85,7 @@ class Watch:
         self._threads = 0
         self._refusing_since: float | None = None
         self._refused_last = 0.0
+        self._sampled: dict[str, str] = {}
         self.labels = limits_labels(group.controllers)
         """What the limits do not promise in full."""
 
@@ -177,17 +178,21 @@ class Watch:
         """Look at every process where no control group does it for us."""
         processes = tree(self._program.first_pid)
         self._threads = sum(threads for _, _, threads in processes) - self._program.own_processes
-        if "pids" not in self._group.controllers and self._threads > self._limits["processes"] + 1:
-            return "out_of_processes"  # more than the resource limit allows: it does not hold for this user
+        if "pids" not in self._group.controllers and self._threads >= (most := self._limits["processes"]):
+            self._sampled["process_limit"] = f"{self._threads} processes and threads were seen; the limit is {most}"
+            if self._threads > most + 1:
+                return "out_of_processes"  # more than the resource limit allows: it does not hold for this user
         if "memory" in self._group.controllers:
             return ""
         # The first sum counts pages twice that forked processes share; the true one takes the kernel longer.
         limit = self._limits["memory"]
-        over = (
-            sum(memory for _, memory, _ in processes) > limit
-            and sum(shared_out(pid) for pid, _, _ in processes) > limit
-        )
-        return "out_of_memory" if over else ""
+        if sum(memory for _, memory, _ in processes) <= limit:
+            return ""
+        used = sum(shared_out(pid) for pid, _, _ in processes)
+        if used <= limit:
+            return ""
+        self._sampled["memory_limit"] = f"{used} bytes of memory were seen in use; the limit is {limit}"
+        return "out_of_memory"
 
     def _final_cause(self, cause: str) -> str:
         """A cause that the kernel counted wins over how the first process ended; ``stopped`` and what was seen before stay."""
@@ -198,7 +203,7 @@ class Watch:
         return "out_of_disk" if self._is_full() else cause
 
     def _findings(self) -> list[tuple[str, str]]:
-        found = []
+        found = [*self._sampled.items()]
         kills, refused = self._group.oom_kills(), self._group.refused_forks()
         if kills:
             found.append(("oom_kill", f"the kernel killed {kills} process{'es' if kills > 1 else ''} for memory"))
