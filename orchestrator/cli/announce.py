@@ -106,7 +106,7 @@ def ending(manifest: RunManifest, execution: Execution, settings: Settings, *, s
 def _with_more(again: str, limited: SpendingLimitError, settings: Settings) -> str:
     """Return how to go on with a higher limit; the settings may be what holds it down."""
     enough, own = limited.enough_usd, settings.limits.cost_usd
-    words = f"go on with: {again} --max-cost {enough:g}, or more"
+    words = f"go on with: {again} --max-cost {enough:g}, or more" if enough else f"go on with: {again} --max-cost USD"
     if own is None or own >= enough:
         return words
     return f"{words}, once limits.cost_usd ({settings.sources['limits.cost_usd']}) allows it"

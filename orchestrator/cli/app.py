@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli import data, gc, images, read, rerun, run, serve, steer, suite
+from orchestrator.cli import data, gc, images, overview, read, rerun, run, serve, steer, suite
 from orchestrator.errors import InfrastructureError, OrchestrateError, SpecError
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ app = typer.Typer(
 )
 run.add_to(app)
 rerun.add_to(app)
+overview.add_to(app)
 read.add_to(app)
 steer.add_to(app)
 suite.add_to(app)

@@ -210,7 +210,7 @@ async def drive(
                     )
             except (RefusedError, LeaseLostError) as error:  # it is another driver's
                 error.add_note(
-                    f"See it with: {program()} report {manifest.run}\nStop it with: {program()} stop {manifest.run}"
+                    f"See it with: {program()} watch {manifest.run}\nStop it with: {program()} stop {manifest.run}"
                 )
                 raise
             except InfrastructureError as error:

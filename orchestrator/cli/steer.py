@@ -1,4 +1,4 @@
-"""``orchestrate stop``: end in order what another process drives."""
+"""``orchestrate watch`` and ``stop``: follow, or end in order, what another process drives."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.cli.options import RunArgument, StoreOption, run_async, settings_from
+from orchestrator.cli.options import JsonOption, RunArgument, StoreOption, run_async, settings_from
 
 if TYPE_CHECKING:
     from orchestrator.driver.lookout import Lookout, Sight
@@ -19,7 +19,25 @@ _LOOK_SECONDS = 1.0
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands of this module."""
+    app.command()(watch)
     app.command()(stop)
+
+
+def watch(
+    run: RunArgument = "last",
+    interval: Annotated[
+        float, typer.Option("--interval", min=0.2, max=3600, metavar="SECONDS", help="Time between two looks.")
+    ] = 2.0,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Follow a run until it ends or its driver lets it go.
+
+    Then the report, and the exit code that submit has. Ctrl-C leaves the run alone.
+    """
+    from orchestrator.cli.watching import watch_run
+
+    raise typer.Exit(run_async(watch_run(run, interval, settings_from(store=store), as_json=as_json)))
 
 
 def stop(

@@ -20,6 +20,7 @@ from orchestrator.records.verdict import TrialResult, Verdict, trial_result
 PARALLEL = 32
 """Objects that are read at one time."""
 
+Kind = TypeVar("Kind", Outcome, Verdict)
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 
@@ -81,34 +82,54 @@ async def collect(store: ObjectStore, run: str) -> RunData:
     Raises NotFoundError when there is no such run and StoreError when its records contradict each other, or when it was removed
     while it was read: who removes a run begins with its manifest.
     """
-    key = keys.manifest(run)
-    manifest = RunManifest.from_bytes(await store.get(key), key)
-    try:
-        outcomes, verdicts = await _records(store, run)
-    except NotFoundError as error:
-        raise await _vanished(store, run, error) from error
-    if not await store.exists(key):
-        raise await _vanished(store, run, NotFoundError(key))
-    return assemble(manifest, outcomes, verdicts)
+    return await RunReader(store, run).read()
 
 
-async def _records(store: ObjectStore, run: str) -> tuple[list[Outcome], list[Verdict]]:
-    outcome_keys, verdict_keys = await asyncio.gather(store.list(keys.outcomes(run)), store.list(keys.verdicts(run)))
-    graded = [name for name in verdict_keys if keys.parse_verdict(name)]
+async def record_keys(store: ObjectStore, run: str) -> tuple[list[str], list[str]]:
+    """Return the keys of a run's outcomes and of its verdicts."""
+    outcomes, grades = await asyncio.gather(store.list(keys.outcomes(run)), store.list(keys.verdicts(run)))
+    return outcomes, [name for name in grades if keys.parse_verdict(name)]
 
-    async def outcome(name: str) -> Outcome:
-        return Outcome.from_bytes(await store.get(name), name)
 
-    async def verdict(name: str) -> Verdict:
-        return Verdict.from_bytes(await store.get(name), name)
+class RunReader:
+    """Reads a run as often as wanted; what was read once, and so never changes, is not read again."""
 
-    outcomes = await read_many(outcome, outcome_keys)
-    verdicts = await read_many(verdict, graded)
-    for name, record in zip(outcome_keys, outcomes, strict=True):
-        _same(name, keys.parse_outcome(name), (record.run, TrialId.parse(record.trial), record.launch))
-    for name, found in zip(graded, verdicts, strict=True):
-        _same(name, name, keys.verdict(found.run, TrialId.parse(found.trial), found.grader_digest))
-    return outcomes, verdicts
+    def __init__(self, store: ObjectStore, run: str) -> None:
+        self._store = store
+        self._run = run
+        self._manifest: RunManifest | None = None
+        self._outcomes: dict[str, Outcome] = {}
+        self._verdicts: dict[str, Verdict] = {}
+
+    async def read(self) -> RunData:
+        """Return the run as it is now. Raises as ``collect`` does."""
+        if self._manifest is None:
+            key = keys.manifest(self._run)
+            self._manifest = RunManifest.from_bytes(await self._store.get(key), key)
+        try:
+            return await self._records(self._manifest)
+        except NotFoundError as error:
+            raise await _vanished(self._store, self._run, error) from error
+
+    async def _records(self, manifest: RunManifest) -> RunData:
+        outcomes, verdicts = await record_keys(self._store, self._run)
+        for name, outcome in await self._fresh(outcomes, self._outcomes, Outcome):
+            _same(name, keys.parse_outcome(name), (outcome.run, TrialId.parse(outcome.trial), outcome.launch))
+            self._outcomes[name] = outcome
+        for name, verdict in await self._fresh(verdicts, self._verdicts, Verdict):
+            _same(name, name, keys.verdict(verdict.run, TrialId.parse(verdict.trial), verdict.grader_digest))
+            self._verdicts[name] = verdict
+        if not await self._store.exists(key := keys.manifest(self._run)):
+            raise NotFoundError(key)
+        return assemble(
+            manifest, [self._outcomes[name] for name in outcomes], [self._verdicts[name] for name in verdicts]
+        )
+
+    async def _fresh(self, names: Iterable[str], known: Mapping[str, Kind], kind: type[Kind]) -> list[tuple[str, Kind]]:
+        async def read(name: str) -> tuple[str, Kind]:
+            return name, kind.from_bytes(await self._store.get(name), name)
+
+        return await read_many(read, [name for name in names if name not in known])
 
 
 async def _vanished(store: ObjectStore, run: str, error: NotFoundError) -> StoreError:

@@ -16,8 +16,11 @@ from orchestrator.records.lease import Beat, Release, StopRequest
 
 DriverState = Literal["nobody", "driving", "silent", "gone", "released"]
 """Nobody ever drove it; one does; one gives no sign of life for its whole term, and may be taken over; one is proven dead; one let go."""
-RunState = Literal["running", "silent", "waiting", "stopped", "paused", "limit", "interrupted", "complete"]
-"""``waiting``: nobody has begun. ``stopped``, ``paused``, ``limit``: why its driver let go. ``interrupted``: it died or failed."""
+RunState = Literal[
+    "running", "silent", "waiting", "stopped", "paused", "limit", "interrupted", "complete", "unreadable"
+]
+"""``waiting``: nobody has begun. ``stopped``, ``paused``, ``limit``: why its driver let go. ``interrupted``: it died or failed.
+``unreadable``: its records cannot be read, so nothing is known."""
 
 
 @dataclass(frozen=True)

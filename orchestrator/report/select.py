@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Sequence
 
@@ -20,6 +21,7 @@ WORST_FIRST: tuple[TrialResult, ...] = ("failed", "abstained", "grader_error", "
 """What counts as the first failure, in this order."""
 _SHOWN = 8
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_NEAREST = 3
 
 
 async def list_runs(store: ObjectStore) -> list[RunManifest]:
@@ -81,8 +83,16 @@ def _only(text: str, found: Sequence[str], runs: Sequence[str]) -> str:
     if found:
         msg = f"run {shown!r} could be any of {len(found)}: {named(found, _SHOWN)}"
         raise SpecError(msg)
-    msg = f"no run {shown!r}{nearest(text, runs)}; there are {len(runs)}: {named(sorted(runs, reverse=True), _SHOWN)}"
-    raise SpecError(msg)
+    there = f"there are {len(runs)}: {named(sorted(runs, reverse=True), _SHOWN)}"
+    raise SpecError(f"no run {shown!r}{_near(text, runs)}; {there}; see them with: {program()} list")
+
+
+def _near(text: str, runs: Sequence[str]) -> str:
+    """Return which runs may have been meant: those whose id has these letters in it, then those that look alike."""
+    inside = [run for run in sorted(runs, reverse=True) if text and text.lower() in run.lower()]
+    alike = difflib.get_close_matches(text, runs, n=_NEAREST, cutoff=0.6)
+    found = list(dict.fromkeys([*inside, *alike]))[:_NEAREST]
+    return f" (did you mean {' or '.join(repr(clean(run, 120)) for run in found)}?)" if found else ""
 
 
 def first_failure(rows: Iterable[TrialRow]) -> TrialRow | None:

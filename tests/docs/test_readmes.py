@@ -19,6 +19,9 @@ COMMANDS = {"submit", "resume", "report", "show", "logs", "pull", "validate", "t
     "rebuild",
     "export",
     "stop",
+    "list",
+    "status",
+    "watch",
     "rerun",
     "gc",
 }

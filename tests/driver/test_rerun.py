@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+from typing import cast
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from run_builder import agent, manifest, outcome, quarantined, task, verdict
 
 from orchestrator.dataset.rows import RunData, assemble
-from orchestrator.driver.rerun import Choice, choose, plan_rerun
-from orchestrator.errors import SpecError
+from orchestrator.driver.limits import InForce
+from orchestrator.driver.local import Place
+from orchestrator.driver.rerun import Choice, check_rerun, choose, plan_rerun
+from orchestrator.errors import RefusedError, SpecError
+from orchestrator.interfaces import SandboxBackend
 from orchestrator.plan.trials import all_trials, remaining
+from orchestrator.records import keys
 from orchestrator.records.ids import TrialId
 from orchestrator.report.summary import summarise
+from orchestrator.settings import load_settings
+from orchestrator.spec.submission import RunLimits
+from orchestrator.storage.file import FileStore
 
 OLD = manifest([task("fix", samples=4), task("sort", samples=4)], [agent("careful"), agent("sloppy")], run="old")
 """careful passes; sloppy fails ``fix``, gives up ``sort`` once, and lost two trials of it."""
@@ -111,6 +122,33 @@ def test_all_of_a_run_is_a_run_without_a_list() -> None:
     assert not made.is_biased
     with pytest.raises(SpecError, match="cannot name a run"):
         plan_rerun(OLD, [], Choice(), "no good")
+
+
+def place_of(folder: Path) -> Place:
+    """A place that is looked at no further than its store."""
+    return Place(
+        load_settings(folder, environ={}, overrides={}), FileStore(folder), cast("SandboxBackend", None), folder
+    )
+
+
+def test_bundles_that_are_gone_and_names_that_are_taken_are_refused(tmp_path: Path) -> None:
+    place = place_of(tmp_path)
+    made = plan_rerun(OLD, choose(old_run(), Choice(failed=True)), Choice(failed=True), "new")
+    limits = InForce(RunLimits())
+
+    async def story() -> None:
+        task = OLD.tasks[0]
+        for audience in ("sandbox", "world"):
+            await place.store.create(keys.bundle(audience, task.bundles.sandbox), b"")
+        with pytest.raises(
+            RefusedError, match="run old cannot be repeated from the store: graders of task fix and 3 more of the 6"
+        ):
+            await check_rerun(OLD, made, limits, place)
+        await place.store.create(keys.manifest("new"), b"")
+        with pytest.raises(SpecError, match="there is a run of that name"):
+            await check_rerun(OLD, made, limits, place)
+
+    asyncio.run(story())
 
 
 ENDINGS = st.lists(st.sampled_from(["infra_lost", "cancelled"]), max_size=4)

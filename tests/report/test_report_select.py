@@ -62,6 +62,7 @@ def test_a_run_is_found(store, text, run):
         ("commit:cccc", "no run 'commit:cccc'"),
         ("commit:xyz", "4 to 40 hex digits"),
         ("betta", "did you mean 'beta'"),
+        ("pha", "did you mean 'alpha-2' or 'alpha-1'"),
         ("", "there are 6: zeta, theta"),
         ("\x1b[2J", r"no run '\\\\x1b"),
     ],

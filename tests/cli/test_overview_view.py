@@ -1,0 +1,127 @@
+"""How runs are shown, and with which exit code watching one ends."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from overview_cases import sight, snapshots, standing
+
+from orchestrator.cli import watching
+from orchestrator.cli.overview_view import age, live_line
+from orchestrator.cli.watching import Screen
+from orchestrator.driver.lookout import Lookout, Sight
+from orchestrator.driver.process import this_process
+from orchestrator.driver.standing import Standing
+from orchestrator.records import keys
+from orchestrator.records.lease import Beat, Claim, Release, ReleaseReason
+from orchestrator.records.manifest import RunManifest
+from orchestrator.settings import load_settings
+from orchestrator.storage.file import FileStore
+
+
+@pytest.mark.parametrize("name", list(snapshots()))
+def test_what_is_shown_stays_the_same(name: str) -> None:
+    assert snapshots()[name] == (Path(__file__).parent / "snapshots" / name).read_text()
+
+
+@pytest.mark.parametrize(
+    ("passed", "shown"), [(-5, "0s"), (59, "59s"), (60, "1m"), (3599, "59m"), (86_399, "23h"), (200_000, "2d")]
+)
+def test_ages(passed: float, shown: str) -> None:
+    assert age(passed) == shown
+
+
+def test_one_line_while_it_runs() -> None:
+    assert live_line(standing()) == (
+        "4/10  3 passed  1 failed  1 infra  1 grading  2 running  1 lost launches (sandbox)  $0.6000, about 90s left"
+    )
+
+
+@pytest.mark.parametrize(
+    ("seen", "ended", "code", "words"),
+    [
+        (sight(reason="ended"), 10, 0, ""),
+        (sight(reason="stopped", detail="by anna@box"), 4, 130, "stopped by anna@box with 6 trials left"),
+        (sight(reason="stopped", detail="at once"), 4, 130, "stopped by an interrupt, at once, with 6 trials left"),
+        (sight(reason="paused", detail="no room, 10 times"), 4, 5, "no room, 10 times\n6 trials are left"),
+        (sight(reason="limit", detail="$2.40 of $2.50 is spent"), 4, 3, "resume r1 --max-cost USD"),
+        (
+            sight(reason="failed", detail="the disk is full"),
+            4,
+            5,
+            "failed: the disk is full; 6 trials left; go on with",
+        ),
+        (sight(silent_s=500), 4, 5, "last sign of life 8m 20s ago; 6 trials left; go on with"),
+    ],
+)
+def test_watching_ends_as_submit_did(
+    seen: Sight, ended: int, code: int, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = load_settings(tmp_path, environ={}, overrides={})
+    assert watching._ending(standing(seen, ended=ended), settings) == code
+    said = capsys.readouterr().err
+    assert words in said if words else said == ""
+
+
+class Story:
+    """A run whose driver does one thing more with each look."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.store = FileStore(folder)
+        self.now = 0.0
+        self.left = [self.claim, self.fall_silent, self.wake, self.let_go]
+        monkeypatch.setattr(watching, "Lookout", lambda store, run: Lookout(store, run, lambda: self.now))
+        monkeypatch.setattr(watching.asyncio, "sleep", self.sleep)
+
+    async def sleep(self, seconds: float) -> None:
+        await self.left.pop(0)()
+
+    async def claim(self) -> None:
+        process = this_process().model_copy(update={"host": "elsewhere", "boot": "another"})
+        claim = Claim(run="r1", epoch=1, writer_id="w", process=process, at=0, term_s=15)
+        await self.store.create(keys.claim("r1", 1), claim.to_bytes())
+
+    async def fall_silent(self) -> None:
+        self.now += 15
+
+    async def wake(self) -> None:
+        await self.store.create(keys.beat("r1", 1, 1), Beat(epoch=1, number=1, at=1).to_bytes())
+
+    async def let_go(self, reason: ReleaseReason = "failed") -> None:
+        await self.store.create(keys.release("r1", 1), Release(epoch=1, at=2, reason=reason).to_bytes())
+
+    async def stay_silent(self) -> None:
+        self.now += 150
+
+    async def follow(self, made: RunManifest) -> Standing:
+        await self.store.create(keys.manifest("r1"), made.to_bytes())
+        with Screen() as screen:
+            return await watching._follow(self.store, "r1", 1, screen)
+
+
+@pytest.fixture
+def story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Story:
+    return Story(tmp_path, monkeypatch)
+
+
+def test_watching_waits_for_a_driver_and_says_when_it_falls_silent(
+    story: Story, capsys: pytest.CaptureFixture[str]
+) -> None:
+    end = asyncio.run(story.follow(standing().data.manifest))
+    assert (end.state, story.left) == ("interrupted", [])
+    told = [line.split(";")[0] for line in capsys.readouterr().err.splitlines() if "/10" not in line]
+    driver = f"process {this_process().pid} on elsewhere"
+    assert told == [
+        "run r1 waits for a driver",
+        f"{driver} drives run r1",
+        f"{driver} gives no sign of life for 15 s",
+        f"{driver} drives run r1",
+    ]
+
+
+def test_watching_ends_when_a_driver_stays_silent(story: Story) -> None:
+    story.left = [story.claim, story.fall_silent, story.stay_silent]
+    assert asyncio.run(story.follow(standing().data.manifest)).state == "silent"
+    assert story.left == []
