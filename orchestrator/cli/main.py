@@ -8,7 +8,8 @@ import sys
 def main() -> None:
     """Run the command line and exit.
 
-    0: done. 1: regression or failed validation. 2: usage or spec error. 4: cannot judge. 5: infrastructure. 130: interrupted.
+    0: done. 1: regression or failed validation. 2: usage or spec error. 3: spending limit. 4: cannot judge. 5: infrastructure.
+    130: interrupted.
     """
     try:
         from orchestrator.cli.app import (
