@@ -200,7 +200,7 @@ async def publish(
     """
     watching = await watch(place.store)
     manifest = ready.planned.model_copy(update={"grader_version": grader_version})
-    await _refuse_removed(place.store, manifest.run)
+    await refuse_removed(place.store, manifest.run)
     for audience, bundle in _bundles(ready.loaded):
         await publish_bundle(place.store, audience, bundle)
     if not await place.store.create(keys.manifest(manifest.run), manifest.to_bytes()):
@@ -213,7 +213,8 @@ async def publish(
     return manifest
 
 
-async def _refuse_removed(store: ObjectStore, run: str) -> None:
+async def refuse_removed(store: ObjectStore, run: str) -> None:
+    """Raise SpecError for the id of a run that gc removed: its rows are in the dataset still."""
     if (removal := await removed_run(store, run)) is not None:
         message = f"{describe(run, removal)}, and its rows are kept; choose another --run-id"
         raise SpecError([Problem(run, message=message)])

@@ -13,12 +13,13 @@ from orchestrator.dataset.rows import RunData, TrialRow, read_many
 from orchestrator.driver.limits import InForce
 from orchestrator.driver.local import Place
 from orchestrator.driver.order import matching, price_table, refuse, run_id, run_id_problems
-from orchestrator.driver.prepare import check_resume, too_many
+from orchestrator.driver.prepare import check_resume, refuse_removed, too_many
 from orchestrator.errors import Problem, RefusedError, SpecError
 from orchestrator.interfaces import ObjectStore
 from orchestrator.records import keys
 from orchestrator.records.manifest import ChosenBy, RunManifest
 from orchestrator.records.verdict import TrialResult
+from orchestrator.storage.removals import watch
 
 FAILED: tuple[TrialResult, ...] = ("failed", "abstained")
 """Graded, and not passed."""
@@ -139,7 +140,13 @@ def _bundles(manifest: RunManifest) -> dict[str, str]:
 async def publish_rerun(
     manifest: RunManifest, place: Place, labels: Mapping[str, str], grader_version: str
 ) -> RunManifest:
-    """Create the manifest, with what is known of this machine now. Raises SpecError when the run id is taken."""
+    """Create the manifest, with what is known of this machine now.
+
+    Raises SpecError when the run id is or was taken, and RefusedError when a gc that ran meanwhile deleted a bundle that is needed.
+    """
+    watching = await watch(place.store)
+    await refuse_removed(place.store, manifest.run)
+    await _check_bundles(manifest, place.store)
     settings = place.settings
     made = manifest.model_copy(
         update={
@@ -152,6 +159,8 @@ async def publish_rerun(
     )
     if not await place.store.create(keys.manifest(made.run), made.to_bytes()):
         raise _taken(made.run)
+    if await watching.disturbed():
+        await _check_bundles(made, place.store)
     return made
 
 
