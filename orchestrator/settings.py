@@ -226,6 +226,8 @@ class _Collected:
     values: dict[str, Any] = field(default_factory=dict)
     origins: dict[_Path, _Origin] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    wrong: list[_Path] = field(default_factory=list)
+    """Where the values are that were complained of."""
 
     def put(self, path: _Path, value: Any, origin: _Origin) -> None:
         """Set one value."""
@@ -250,11 +252,23 @@ class _Collected:
 
     def complain(self, path: _Path, message: str) -> None:
         """Note a problem where the value was set."""
+        self.wrong.append(path)
         origin = self.origin(path)
         if origin.name == _FLAG:
             self.problems.append(Problem(f"--{'.'.join(path).replace('_', '-')}", message=message))
         else:
             self.problems.append(Problem(origin.name, origin.line, origin.column, ".".join(path), message))
+
+    def drop(self, path: _Path) -> None:
+        """Forget a value: in a group its entry, else the whole setting."""
+        inner = self.values.get(path[0]) if path else None
+        top = path[:2] if len(path) > 1 and isinstance(inner, dict) and path[1] in inner else path[:1]
+        holder = inner if len(top) == 2 and isinstance(inner, dict) else self.values
+        if top:
+            holder.pop(top[-1], None)
+        else:
+            self.values.clear()
+        self.origins = {known: origin for known, origin in self.origins.items() if known[: len(top)] != top}
 
     def get(self, path: _Path) -> Any:
         """Return the value at a path, or None when it is absent."""
@@ -273,6 +287,30 @@ def load_settings(
     ``environ`` is the process's own environment when absent. Raises SpecError with every problem, at its file and line
     or variable.
     """
+    found, base, variables = _collected(cwd, environ, overrides)
+    checked = _validated(found)
+    if checked is None or found.problems:
+        raise SpecError(found.problems)
+    return _finished(checked, found, base, variables)
+
+
+def usable_settings(
+    cwd: Path, environ: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None
+) -> tuple[Settings, tuple[Problem, ...]]:
+    """Return as ``load_settings`` does, and every problem: what cannot be used has its default instead. For looking, not for runs."""
+    found, base, variables = _collected(cwd, environ, overrides)
+    while (checked := _validated(found)) is None:
+        for path in found.wrong:
+            found.drop(path)
+        found.wrong.clear()
+    problems = tuple(sorted(set(found.problems)))
+    return _finished(checked, found, base, variables), problems
+
+
+def _collected(
+    cwd: Path, environ: Mapping[str, str] | None, overrides: Mapping[str, Any] | None
+) -> tuple[_Collected, Path, Mapping[str, str]]:
+    """Return what all places say, the folder of the settings file, and the variables."""
     variables = os.environ if environ is None else environ
     cwd = cwd.absolute()
     found = _Collected()
@@ -286,10 +324,7 @@ def load_settings(
             typed = str(value) if isinstance(value, Path) else value
             found.put(path, _anchored(path, typed, cwd), _Origin(_FLAG))
     _known_providers(variables, found)
-    checked = _validated(found)
-    if checked is None or found.problems:
-        raise SpecError(found.problems)
-    return _finished(checked, found, base, variables)
+    return found, base, variables
 
 
 def engine_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:

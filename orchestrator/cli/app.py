@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli import data, gc, images, overview, read, rerun, run, serve, steer, suite
+from orchestrator.cli import data, doctor, gc, images, overview, read, rerun, run, serve, steer, suite
 from orchestrator.errors import InfrastructureError, OrchestrateError, SpecError
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ suite.add_to(app)
 images.add_to(app)
 data.add_to(app)
 gc.add_to(app)
+doctor.add_to(app)
 serve.add_to(app)
 
 

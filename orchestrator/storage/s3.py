@@ -21,12 +21,13 @@ from typing import Any
 from orchestrator.errors import NotFoundError, StoreError
 from orchestrator.interfaces import Stored
 from orchestrator.records.base import BlobRef
+from orchestrator.records.keys import RUNS
 from orchestrator.storage.names import check_prefix
 from orchestrator.storage.s3_connection import Connection, Timing, Tries
 from orchestrator.storage.s3_errors import PRECONDITION, RANGE, UPLOAD, Doing, checked
 from orchestrator.storage.s3_place import S3Place
 from orchestrator.storage.s3_read import Download
-from orchestrator.storage.s3_sweep import MOST_DELETED, delete_batch, objects_of
+from orchestrator.storage.s3_sweep import MOST_DELETED, Greeting, delete_batch, objects_of, service_time
 
 _Stored = list[Stored]
 _Done = list[dict[str, Any]]
@@ -161,6 +162,17 @@ class S3Store:
             doing = Doing("delete", "s3:DeleteObject", batch[0])
             await self._connection.call(doing, functools.partial(delete_batch, targets))
 
+    async def greet(self) -> Greeting:
+        """Ask for one key and return who we are and what time it is there. Raises StoreError."""
+        page = await self._connection.call(
+            Doing("list", "s3:ListBucket", RUNS), functools.partial(self._list_page, RUNS, "", most=1)
+        )
+        return Greeting(
+            identity=self._connection.identity,
+            credentials_from=self._connection.credentials_from,
+            time=service_time(page),
+        )
+
     async def create_by_multipart(self, key: str, data: bytes) -> bool:
         """Create an object by a multipart upload with a condition, for the probe alone: markers never are.
 
@@ -263,10 +275,10 @@ class S3Store:
         with contextlib.suppress(StoreError, TimeoutError):
             await asyncio.wait_for(call, _ABORT_SECONDS)
 
-    def _list_page(self, prefix: str, token: str, client: Any) -> dict[str, Any]:
+    def _list_page(self, prefix: str, token: str, client: Any, most: int = 0) -> dict[str, Any]:
         after = {"ContinuationToken": token} if token else {}
         prefix = f"{self.place.root}{prefix}"
-        page = client.list_objects_v2(Bucket=self.place.bucket, Prefix=prefix, MaxKeys=self._page, **after)
+        page = client.list_objects_v2(Bucket=self.place.bucket, Prefix=prefix, MaxKeys=most or self._page, **after)
         return checked(page, "IsTruncated")
 
 

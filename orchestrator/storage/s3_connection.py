@@ -69,7 +69,14 @@ class Connection:
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="s3")
         self._client: Any = None
         self._identity = "nobody: no credentials were found"
+        self.credentials_from = "nowhere"
+        """Kind of place where the credentials were found, in boto3's words."""
         self._answered = False
+
+    @property
+    def identity(self) -> str:
+        """Who asks, in words; known after the first call."""
+        return self._identity
 
     async def run(self, function: Callable[..., T], *args: Any) -> T:
         """Run a function in one of the store's own threads: the shared ones are too few for many slow calls."""
@@ -141,6 +148,7 @@ class Connection:
             credentials = session.get_credentials()
             if credentials is not None:
                 self._identity = f"the identity {credentials.get_frozen_credentials().access_key!r}"
+                self.credentials_from = str(credentials.method)
             region = self.place.region or session.region_name or "us-east-1"
             client = session.client("s3", region_name=region, endpoint_url=self.place.endpoint, config=config)
         except ValueError as error:

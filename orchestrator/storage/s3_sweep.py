@@ -1,8 +1,9 @@
-"""Ages and deletion in S3, for ``gc``."""
+"""Ages, the service's clock, and deletion in S3."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -11,6 +12,18 @@ from orchestrator.interfaces import Stored
 
 MOST_DELETED = 1000
 """Objects that one request may delete."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Greeting:
+    """How a service answers."""
+
+    identity: str
+    """Who it was asked by, in words."""
+    credentials_from: str
+    """Kind of place where the credentials were found."""
+    time: datetime | None
+    """What its clock said; None when it did not say."""
 
 
 def objects_of(page: Mapping[str, Any], root: str) -> list[Stored]:

@@ -24,6 +24,7 @@ COMMANDS = {"submit", "resume", "report", "show", "logs", "pull", "validate", "t
     "watch",
     "rerun",
     "gc",
+    "doctor",
 }
 
 
