@@ -203,10 +203,11 @@ key = {env = "B"}
 
 
 @pytest.mark.parametrize(
-    ("look", "text"), [(parts.bubblewrap, 'backend = "bubblewrap"'), (parts.container, 'backend = "container"')]
+    ("look", "text", "elsewhere"),
+    [(parts.bubblewrap, 'backend = "bubblewrap"', "warning"), (parts.container, 'backend = "container"', "ok")],
 )
 def test_a_backend_that_fails_is_a_problem_only_where_it_is_needed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: Callable[..., Any], text: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: Callable[..., Any], text: str, elsewhere: str
 ) -> None:
     from orchestrator import wiring
     from orchestrator.errors import RefusedError
@@ -221,7 +222,7 @@ def test_a_backend_that_fails_is_a_problem_only_where_it_is_needed(
     (fact,) = asyncio.run(look(needed))
     assert (fact.state, fact.said) == ("problem", "none here; install it")
     other = needed.model_copy(update={"backend": "kubernetes"})
-    assert states(asyncio.run(look(other))) == ["ok"]
+    assert states(asyncio.run(look(other))) == [elsewhere]
 
 
 def test_sampled_limits_are_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

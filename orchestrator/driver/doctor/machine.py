@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orchestrator import __version__
+from orchestrator.driver.local import at_one_time
 from orchestrator.driver.services import LONGEST_PARENT, scratch_parent
-from orchestrator.settings import MOST_AT_ONE_TIME, Settings
+from orchestrator.settings import Settings
 from orchestrator.spec.task import Resources
 from orchestrator.storage.health import Fact, existing, space
 
@@ -46,7 +47,7 @@ async def clock() -> Sequence[Fact]:
 async def open_files(settings: Settings) -> Sequence[Fact]:
     """See whether this process may open as many files as its trials need."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    at_once = concurrency(settings)
+    at_once = at_one_time(settings)
     needed = _FILES + _FILES_EACH * at_once
     said = f"{_limit(soft)} at one time (limit {_limit(hard)}); {at_once} trials at one time need about {needed}"
     if soft == resource.RLIM_INFINITY or soft >= needed:
@@ -56,14 +57,9 @@ async def open_files(settings: Settings) -> Sequence[Fact]:
     return [Fact(state="warning", said=said, advice="raise the hard limit of open files, or run fewer trials (-n)")]
 
 
-def concurrency(settings: Settings) -> int:
-    """Return how many trials run at one time with these settings."""
-    return settings.concurrency or min(os.cpu_count() or 1, MOST_AT_ONE_TIME)
-
-
 async def capacity(settings: Settings) -> Sequence[Fact]:
     """Say how many trials run at one time, and whether memory and processors are enough for that."""
-    at_once, cores = concurrency(settings), _cores()
+    at_once, cores = at_one_time(settings), _cores()
     source = settings.sources.get("concurrency", "default")
     because = "by the processors" if settings.concurrency is None else f"set by {source}"
     said = f"{cores} processors; {at_once} trials at one time ({because})"

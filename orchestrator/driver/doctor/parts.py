@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
+import re
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -30,11 +32,14 @@ async def container(settings: Settings) -> Sequence[Fact]:
     needed = settings.backend == "container"
     try:
         engine = wiring.container_engine(settings)
+    except RefusedError as error:
+        if needed:
+            return [Fact(state="problem", said=str(error))]
+        return [Fact(state="ok", said=f"{error} (only tasks with an image need it)")]
+    try:
         version = await engine.version()
-    except (RefusedError, SandboxError) as error:
-        return [
-            _unusable(str(error), needed=needed, otherwise="no container engine; only tasks with an image need one")
-        ]
+    except SandboxError as error:
+        return [_failed(error, needed=needed)]
     return [
         Fact(state="ok", said=f"{engine.kind} {version}"),
         *await _backend("container", settings, needed=needed),
@@ -50,10 +55,12 @@ async def other_backend(settings: Settings) -> Sequence[Fact]:
 async def _backend(name: str, settings: Settings, *, needed: bool) -> list[Fact]:
     try:
         with scratch_folder(settings) as scratch:
-            backend = wiring.sandbox_backend(name, scratch / "sandboxes")
+            backend = wiring.sandbox_backend(name, scratch / "sandboxes", settings)
             labels = await backend.preflight()
     except (RefusedError, InfrastructureError) as error:
-        return [_unusable(str(error), needed=needed, otherwise=str(error))]
+        return [
+            Fact(state="problem" if needed else "warning", said=str(error), advice="" if needed else "not needed here")
+        ]
     facts = [
         Fact(state="ok", said=f"a first sandbox was made; {_spelled(labels) or 'nothing is weaker than promised'}")
     ]
@@ -65,8 +72,10 @@ async def _backend(name: str, settings: Settings, *, needed: bool) -> list[Fact]
     return facts
 
 
-def _unusable(said: str, *, needed: bool, otherwise: str) -> Fact:
-    return Fact(state="problem", said=said) if needed else Fact(state="ok", said=f"{otherwise} (not needed here)")
+def _failed(error: Exception, *, needed: bool) -> Fact:
+    if needed:
+        return Fact(state="problem", said=str(error))
+    return Fact(state="warning", said=f"{error} (the settings do not need it)")
 
 
 def _spelled(labels: Mapping[str, str]) -> str:
@@ -75,12 +84,22 @@ def _spelled(labels: Mapping[str, str]) -> str:
 
 async def services(settings: Settings, *, models: bool) -> Sequence[Fact]:
     """Start gateway and grader, and with ``models`` ask each model that has a price, once."""
-    with scratch_folder(settings) as scratch:
+    with scratch_folder(settings) as scratch, _without_log():
         # Nothing is left behind, and a store that cannot be used is told by its own check.
         settings = settings.model_copy(update={"logs": scratch / "logs", "store": str(scratch / "store")})
-        async with local_services(settings, scratch, concurrency=1) as running:
+        backend = "container" if settings.backend == "container" else "bubblewrap"
+        async with local_services(settings, scratch, backend, concurrency=1) as running:
             started = Fact(state="ok", said=f"gateway and grader {running.grader_version} start")
             return [started, *(await _ask(running, settings) if models else [])]
+
+
+@contextlib.contextmanager
+def _without_log() -> Iterator[None]:
+    """Take the place of the log out of an error: it is gone when the error is read."""
+    try:
+        yield
+    except InfrastructureError as error:
+        raise InfrastructureError(re.sub(r" \(log: [^)]*\)$", "", str(error)), cause=error.cause) from error
 
 
 async def _ask(running: Services, settings: Settings) -> list[Fact]:
