@@ -30,7 +30,8 @@ def doctor(
 ) -> None:
     """Say whether a run can work here, and what to do if not.
 
-    Settings, store, sandboxes, services, providers, this machine. Exit code 0: all that the settings need works. 2: settings that cannot be used. 5: something does not work.
+    Settings, store, sandboxes, services, providers, this machine. Exit code 0: all that the settings need works. 2: settings that
+    cannot be used. 5: something does not work.
     """
     from orchestrator.driver.doctor.examine import visit
     from orchestrator.settings import usable_settings

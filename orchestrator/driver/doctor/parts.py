@@ -58,9 +58,7 @@ async def _backend(name: str, settings: Settings, *, needed: bool) -> list[Fact]
             backend = wiring.sandbox_backend(name, scratch / "sandboxes", settings)
             labels = await backend.preflight()
     except (RefusedError, InfrastructureError) as error:
-        return [
-            Fact(state="problem" if needed else "warning", said=str(error), advice="" if needed else "not needed here")
-        ]
+        return [_failed(error, needed=needed)]
     facts = [
         Fact(state="ok", said=f"a first sandbox was made; {_spelled(labels) or 'nothing is weaker than promised'}")
     ]
