@@ -252,7 +252,7 @@ class Engine:
 
     def run_words(self, wanted: Container) -> list[str]:
         """Return the command that starts a container without network, without capabilities, and with nothing of the machine in it."""
-        words = [*self.command, "run", "--rm", "--name", wanted.name, "--network", "none", "--read-only"]
+        words = [*self._found(), "run", "--rm", "--name", wanted.name, "--network", "none", "--read-only"]
         words += [
             "--cap-drop",
             "all",
@@ -272,18 +272,23 @@ class Engine:
         if self.kind == "podman":
             # The container's standard streams are then those of whoever started it: no process between them and the keeper.
             words += ["--detach", "--log-driver", "passthrough", "--pidfile", wanted.pidfile]
-            words += ["--image-volume", "ignore", "--read-only-tmpfs=false"]
+            words += ["--image-volume", "ignore", "--read-only-tmpfs=false", "--passwd=false"]
         else:
             words += ["--interactive", "--log-driver", "none"]
         return [*words, wanted.image, *wanted.command[1:]]
 
     def state_words(self, container: str) -> list[str]:
         """Return the command that writes the process id of a running container's first process."""
-        return [*self.command, "inspect", "--type", "container", "--format", "{{.State.Pid}}", container]
+        return [*self._found(), "inspect", "--type", "container", "--format", "{{.State.Pid}}", container]
 
     def remove_words(self, container: str) -> list[str]:
         """Return the command that kills and removes a container."""
-        return [*self.command, "rm", "--force", "--volumes", container]
+        return [*self._found(), "rm", "--force", "--volumes", container]
+
+    def _found(self) -> list[str]:
+        """Return the command for a process without a PATH."""
+        program, *options = self.command
+        return [shutil.which(program) or program, *options]
 
     def _never_pull(self) -> list[str]:
         return ["--pull", "never"]

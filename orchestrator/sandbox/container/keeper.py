@@ -19,6 +19,7 @@ from orchestrator.sandbox.keeper.program import (
     KeeperError,
     Program,
     Tail,
+    is_exiting,
     kill,
     kill_namespace,
     readable,
@@ -57,7 +58,7 @@ class ContainerProgram(Program):
     def settle(self) -> None:
         """Tell a program that has ended from a container that was ended under it. Raises KeeperError."""
         self._group.remember()
-        if readable(self.first, 0) and not self._group.oom_kills():
+        if is_exiting(self.first_pid) and not self._group.oom_kills():
             msg = "the container was stopped or removed by somebody else while the program ran"
             raise KeeperError(msg, "sandbox_removed")
 

@@ -12,6 +12,7 @@ import select
 KILL_SECONDS = 30.0
 """Longest time until a killed tree is gone; a process in an uninterruptible wait can need a while."""
 _SIGKILL = 9
+_EXITING = 0x4  # PF_EXITING
 
 
 class KeeperError(Exception):
@@ -104,3 +105,13 @@ def parent(pid: int) -> int:
     """Return the parent of a process. Raises OSError when it is gone."""
     with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
         return next(int(line.split()[1]) for line in file if line.startswith("PPid:"))
+
+
+def is_exiting(pid: int) -> bool:
+    """Return whether a process is gone, or on its way: the first process of a namespace waits for all others before it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            flags = int(file.read().rsplit(")", 1)[1].split()[6])
+    except OSError:
+        return True
+    return bool(flags & _EXITING)
