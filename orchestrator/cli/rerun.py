@@ -80,6 +80,7 @@ async def _rerun(
     from orchestrator.driver.estimate import estimate_run
     from orchestrator.driver.limits import when_resumed
     from orchestrator.driver.local import open_place
+    from orchestrator.driver.prepare import make_ready_again
     from orchestrator.driver.rerun import check_rerun, choose, plan_rerun, publish_rerun
     from orchestrator.report.select import resolve_run
 
@@ -91,7 +92,7 @@ async def _rerun(
     planned = planned.model_copy(update={"limits": limits.limits})
     with open_place(settings, planned.backend) as place:
         await check_rerun(data.manifest, planned, limits, place)
-        labels = dict(await place.backend.preflight())
+        labels = dict(await make_ready_again(place, planned))
         announce_trials(planned, labels)
         print(f"from run {data.manifest.run}, which had {len(data.rows)}", file=sys.stderr, flush=True)
         estimate = await estimate_run(planned, limits, place.store, settings)

@@ -83,13 +83,16 @@ def _needed(task: Task, agents: Sequence[Agent]) -> Environment:
     return task.environment.model_copy(update={"requires": tuple(dict.fromkeys(programs))})
 
 
-async def make_ready_again(place: Place, manifest: RunManifest) -> None:
-    """Prove that a run can go on here: the backend works and its images are here. Raises RefusedError, InfrastructureError."""
+async def make_ready_again(place: Place, manifest: RunManifest) -> Mapping[str, str]:
+    """Prove that a run can go on or be repeated here, and return the backend's labels: it works, and the images are here.
+
+    Raises RefusedError, InfrastructureError.
+    """
     if place.backend.name == CONTAINER:
         images = {task.id: task.environment.image for task in manifest.tasks}
         engine = wiring.container_engine(place.settings)
         await present_images({task: image for task, image in images.items() if image}, engine)
-    await place.backend.preflight()
+    return await place.backend.preflight()
 
 
 def check_resume(

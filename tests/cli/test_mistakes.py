@@ -129,7 +129,7 @@ def test_an_image_is_refused_with_what_helps_here(orchestrate, suite: Path) -> N
     said = orchestrate("submit", suite, "--agent", "nop", "--dry-run", "--backend", "bubblewrap").stderr
     assert "task config-v2: image: bubblewrap honours no image" in said
     assert "requires: [NAME, …]" in said
-    assert "--backend" not in said
+    assert "--backend container" in said
 
 
 def test_what_a_submission_asks_and_this_version_ignores_is_refused_by_name(orchestrate, tmp_path: Path) -> None:

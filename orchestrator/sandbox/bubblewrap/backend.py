@@ -24,7 +24,9 @@ from orchestrator.sandbox.bubblewrap.start import kept_name
 from orchestrator.sandbox.inside import ETC_FILES, HOME, SYSTEM_PATH
 from orchestrator.sandbox.interpreter import interpreter
 from orchestrator.sandbox.kept import common_specification, kept
-from orchestrator.spec.task import Environment
+from orchestrator.spec.task import Environment, ImageWorkspace
+
+_CONTAINERS = "run it in containers (podman or docker, --backend container)"
 
 
 class BubblewrapBackend:
@@ -143,15 +145,19 @@ def _refused_words(environment: Environment) -> list[str]:
     found = []
     if environment.image and not environment.requires:
         found.append(
-            "image: bubblewrap honours no image; list the programs that the task needs beside it: requires: [NAME, …]"
+            f"image: bubblewrap honours no image; {_CONTAINERS}, or list the programs that the task needs beside it: requires: [NAME, …]"
         )
     if environment.build:
         found.append(
-            "build: bubblewrap builds no image; take it out and list the programs that the task needs: requires: [NAME, …]"
+            f"build: bubblewrap builds no image; {_CONTAINERS}, or take it out and list what the task needs: requires: [NAME, …]"
         )
     if not isinstance(environment.workspace, str):
-        kind = "repository" if hasattr(environment.workspace, "repository") else "image_path"
-        found.append(f"workspace.{kind}: not built for bubblewrap; put the files into a folder of the task")
+        files = "put the files into a folder of the task"
+        found.append(
+            f"workspace.image_path: bubblewrap has no images; {_CONTAINERS}, or {files}"
+            if isinstance(environment.workspace, ImageWorkspace)
+            else f"workspace.repository: not built yet; {files}"
+        )
     if environment.isolation != "container":
         found.append(
             f"isolation {environment.isolation}: bubblewrap gives namespaces on a shared kernel (container) and nothing stronger"

@@ -180,8 +180,9 @@ class ContainerBackend:
         missing = said.split()
         if not missing:
             return []
+        why = " (command checks and agents of type react need python3)" if "python3" in missing else ""
         return [
-            f"requires {', '.join(missing)}: not found in image {image}; add it there, or take it out of 'requires'"
+            f"requires {', '.join(missing)}: not found in image {image}; add it there, or take it out of 'requires'{why}"
         ]
 
 
@@ -206,10 +207,12 @@ def _check_machine() -> None:
 
 
 def _image_refusals(environment: Environment) -> list[str]:
+    if environment.image is None and environment.build is not None:
+        return [
+            f"build {environment.build}: its image is not pinned yet; build and pin it with: orchestrate images lock SUITE"
+        ]
     if environment.image is None:
-        way = (
-            "run orchestrate images build" if environment.build else "add image: or build:, or use --backend bubblewrap"
-        )
+        way = "add image: or build:, or run the task without: --backend bubblewrap"
         return [f"image: containers are made from an image, and there is none; {way}"]
     if not is_pinned(environment.image):
         return [

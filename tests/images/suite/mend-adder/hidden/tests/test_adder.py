@@ -1,4 +1,9 @@
-from subject import call, run
+from subject import call, run, script
+
+LOOK = """
+import os
+result = [f"{here}/{name}" for here, _, names in os.walk("/") if not here.startswith("/proc") for name in names if "test_adder" in name]
+"""
 
 
 def test_sums() -> None:
@@ -9,10 +14,9 @@ def test_sums() -> None:
 def test_runs_in_the_image() -> None:
     assert run("cat", "/etc/marker").stdout == "in-the-image\n"
     assert run("./run.sh", "20", "22").stdout == "42\n"
+    assert run("sh", "-c", "echo $FROM_THE_IMAGE").stdout == "yes\n"
 
 
-def test_the_subject_has_no_hidden_file() -> None:
-    found = run(
-        "sh", "-c", "find / -name 'test_adder*' -not -path '/proc/*' 2>/dev/null; ls hidden /workspace 2>/dev/null"
-    )
-    assert found.stdout.split() == []
+def test_nothing_hidden_is_where_the_work_is_called() -> None:
+    assert script(LOOK) == []
+    assert run("ls", "/workspace").exit_code != 0
