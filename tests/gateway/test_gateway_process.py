@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.errors import GatewayError
+from orchestrator.errors import GatewayError, InfrastructureError
 
 CHILD = Path(__file__).parent / "gateway_child.py"
 
@@ -92,7 +92,7 @@ def test_a_killed_gateway_loses_its_launch_and_is_started_again(world):
         async with child(here):
             causes = []
             for call in (here.client.seal(inside.launch), here.client.register(here.request())):
-                with pytest.raises(GatewayError) as caught:
+                with pytest.raises(InfrastructureError) as caught:
                     await call
                 causes.append(caught.value.cause)
             second = await here.client.register(here.request(launch=2))

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from gateway_world import hand_over, put_state
 
-from orchestrator.errors import GatewayError
+from orchestrator.errors import GatewayError, StoreError
 from orchestrator.records import keys
 from orchestrator.records.ids import TrialId
 from orchestrator.records.outcome import Seal
@@ -82,7 +82,7 @@ def test_a_restarted_gateway_does_not_know_the_launch(world):
                 with pytest.raises(GatewayError) as caught:
                     await call
                 causes.append(caught.value.cause)
-            with pytest.raises(GatewayError) as caught:
+            with pytest.raises(StoreError) as caught:
                 await here.client.register(here.request())
             return [*causes, caught.value.cause]
 
