@@ -158,7 +158,7 @@ def _as_json(done: Collected) -> dict[str, Any]:
         "kept": [{"run": each.run, "why": each.why} for each in done.kept],
         "unreadable": list(done.unreadable),
         "garbage": [
-            {"what": each.what, "objects": each.amount.objects, "bytes": each.amount.size} for each in done.garbage
+            {"kind": each.kind, "objects": each.amount.objects, "bytes": each.amount.size} for each in done.garbage
         ],
         "total": {"runs": len(done.runs), "objects": done.total.objects, "bytes": done.total.size},
     }

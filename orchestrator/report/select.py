@@ -54,7 +54,7 @@ async def resolve_run(store: ObjectStore, text: str) -> str:
         msg = f"this store has no run yet; start one with: {program()} submit SUITE"
         raise SpecError(msg)
     if text == "last":
-        return (await list_runs(store))[0].run
+        return _only(text, [run.run for run in (await list_runs(store))[:1]], runs)
     if text.startswith("commit:"):
         sha = text.removeprefix("commit:").lower()
         if not re.fullmatch(r"[0-9a-f]{4,40}", sha):

@@ -129,7 +129,9 @@ def _verdict(tried: Probe, what: str) -> Fact:
     first, *rest = tried.sentences
     if tried.usable:
         return Fact(state="ok", said=f"{what}; {' '.join(rest)}")
-    return Fact(state="problem", said=f"{first} {' '.join(rest)}", advice="choose another store (--store)")
+    # An error of the store says what to do about it itself.
+    advice = "" if tried.cause else "choose another store (--store)"
+    return Fact(state="problem", said=f"{first} {' '.join(rest)}", advice=advice)
 
 
 async def _s3(store: S3Store) -> list[Fact]:

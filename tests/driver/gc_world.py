@@ -69,7 +69,7 @@ async def gc(store, criteria, *, dry=False):
     gone = {each.run for each in removed}
     staying = {run: one for run, one in known.items() if run not in gone}
     garbage = await GarbageCollector(broom, "gc-1", criteria.grace_s).all(staying)
-    return removed, kept, {each.what: each.amount.objects for each in garbage}
+    return removed, kept, {each.kind: each.amount.objects for each in garbage}
 
 
 async def as_seen(store, run):

@@ -38,7 +38,7 @@ def settings(memory: Path) -> Settings:
 
 def clean(settings: Settings, *, dry: bool = False) -> dict[str, tuple[int, int]]:
     found = asyncio.run(clean_machine(settings, 3 * DAY, dry=dry))
-    return {each.what: (each.amount.objects, each.amount.size) for each in found if each.amount}
+    return {each.kind: (each.amount.objects, each.amount.size) for each in found if each.amount}
 
 
 def test_a_machine_without_any_of_it_is_no_error(settings: Settings) -> None:
@@ -64,8 +64,8 @@ def test_bundles_that_nobody_fetched_go_and_come_back(settings: Settings, memory
     for path in (used, unused, left):
         aged(path, 4 * DAY)
     asyncio.run(fetch(bundles[0]))  # from now on it is used
-    assert clean(settings, dry=True) == {"unpacked bundles, unused": (2, 100)}
-    assert clean(settings) == {"unpacked bundles, unused": (2, 100)}
+    assert clean(settings, dry=True) == {"cached_bundles": (2, 100)}
+    assert clean(settings) == {"cached_bundles": (2, 100)}
     assert sorted(path.name for path in used.parent.iterdir() if path.name[0] != ".") == [
         used.name,
         f"{used.name}.workspace.json",
@@ -93,7 +93,7 @@ def test_fetched_parts_go_by_age_and_logs_keep_their_end(
         would = clean(settings, dry=True)
         assert (settings.logs / "gateway.log").read_bytes() == lines
         assert clean(settings) == would
-        assert would == {"fetched dataset parts, unused": (2, 10), "old ends of logs": (1, len(lines) - 100)}
+        assert would == {"cached_parts": (2, 10), "logs": (1, len(lines) - 100)}
         service.write(b"line 200\n")
     kept = (settings.logs / "gateway.log").read_bytes().splitlines()
     assert kept == [b"line %03d" % number for number in range(200 - len(kept) + 1, 201)]
@@ -115,10 +115,10 @@ def test_replaced_parts_go_when_no_reader_can_be_at_them_and_rows_of_removed_run
         age(store.root, 2 * DAY)
         age(store.root, 3600, "datasets/_commits")
         _, _, garbage = await gc(store, Criteria(keep=0))
-        assert garbage["dataset parts that were replaced"] == 0  # a query of an hour ago may still read them
+        assert garbage["dataset_parts"] == 0  # a query of an hour ago may still read them
         age(store.root, 2 * DAY)
         _, _, garbage = await gc(store, Criteria(keep=0))
-        assert garbage["dataset parts that were replaced"] == len(all_parts) - len(alive) > 0
+        assert garbage["dataset_parts"] == len(all_parts) - len(alive) > 0
         assert sorted(key for key in await store.list(keys.DATASETS) if keys.is_dataset_part(key)) == alive
         assert await everything(store, cache) == before
         with pytest.raises(SpecError, match="run r1 was removed by gc"):

@@ -56,7 +56,7 @@ async def collect_garbage(settings: Settings, criteria: Criteria, *, dry_run: bo
         runs=removed,
         kept=kept,
         garbage=[
-            Garbage(what="what was written about removed runs", amount=loose),
+            Garbage(kind="stragglers", amount=loose),
             *garbage,
             *await clean_machine(settings, unused_s, dry=dry_run),
         ],

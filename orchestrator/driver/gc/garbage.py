@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from orchestrator.dataset.commits import Commit, load_snapshot
 from orchestrator.dataset.rows import read_many
@@ -25,12 +26,37 @@ _BLOB = re.compile(rb'"(blobs/[^"\\]+)"')
 _CHUNK = 500
 
 
+Kind = Literal[
+    "stragglers", "blobs", "beats", "bundles", "dataset_parts", "probes", "unfinished_files", "cached_bundles", "cached_parts", "scratch",
+    "logs",
+]  # fmt: skip
+WORDS: dict[Kind, str] = {
+    "stragglers": "what was written about removed runs",
+    "blobs": "blobs that no record names",
+    "beats": "signs of life of drivers",
+    "bundles": "bundles that no run needs",
+    "dataset_parts": "dataset parts that were replaced",
+    "probes": "what probes left",
+    "unfinished_files": "files of killed writers",
+    "cached_bundles": "unpacked bundles, unused",
+    "cached_parts": "fetched dataset parts, unused",
+    "scratch": "scratch of killed processes",
+    "logs": "old ends of logs",
+}
+"""What each kind is, for people."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Garbage:
     """One kind of it, and how much was removed."""
 
-    what: str
+    kind: Kind
     amount: Amount
+
+    @property
+    def what(self) -> str:
+        """The kind in words."""
+        return WORDS[self.kind]
 
 
 class GarbageCollector:
@@ -44,21 +70,19 @@ class GarbageCollector:
 
     async def all(self, kept: Mapping[str, Known]) -> list[Garbage]:
         """Remove all kinds; ``kept`` are the runs that stay. Raises StoreError; what was removed stays so."""
-        blobs, beats = Amount(), Amount()
-        for known in kept.values():
-            beats += await self._beats(known.run)
-            blobs += await self._blobs(known)
+        beats = sum(await read_many(self._beats, list(kept)), Amount())
+        blobs = sum(await read_many(self._blobs, list(kept.values())), Amount())
         bundles, parts = await self._shared(kept)
         probes = await self._broom.delete(self._old(await self._store.stored(keys.PROBES)))
-        found = {
-            "blobs that no record names": blobs,
-            "signs of life of drivers": beats,
-            "bundles that no run needs": bundles,
-            "dataset parts that were replaced": parts,
-            "what probes left": probes,
-            "files of killed writers": await self._unfinished(),
+        found: dict[Kind, Amount] = {
+            "blobs": blobs,
+            "beats": beats,
+            "bundles": bundles,
+            "dataset_parts": parts,
+            "probes": probes,
+            "unfinished_files": await self._unfinished(),
         }
-        return [Garbage(what=what, amount=amount) for what, amount in found.items()]
+        return [Garbage(kind=kind, amount=amount) for kind, amount in found.items()]
 
     def _old(self, found: Iterable[Stored]) -> list[Stored]:
         return [each for each in found if each.age_s >= self._grace_s]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from orchestrator.driver.dataset import part_cache
 from orchestrator.driver.gc.broom import Amount
-from orchestrator.driver.gc.garbage import Garbage
+from orchestrator.driver.gc.garbage import WORDS, Garbage, Kind
 from orchestrator.driver.services import sweep_scratch
 from orchestrator.errors import InfrastructureError
 from orchestrator.settings import Settings
@@ -25,18 +25,18 @@ LOG_KEPT = 8 << 20
 
 async def clean_machine(settings: Settings, unused_s: float, *, dry: bool) -> list[Garbage]:
     """Remove what was not used for so long, in seconds, and cut logs. Raises InfrastructureError."""
-    kinds: dict[str, Callable[[], tuple[int, int]]] = {
-        "unpacked bundles, unused": lambda: remove_unused(settings.cache / "bundles", unused_s, dry=dry),
-        "fetched dataset parts, unused": lambda: _unused_files(part_cache(settings), unused_s, dry=dry),
-        "scratch of killed processes": lambda: sweep_scratch(settings, dry=dry),
-        "old ends of logs": lambda: _cut_logs(settings.logs, dry=dry),
+    kinds: dict[Kind, Callable[[], tuple[int, int]]] = {
+        "cached_bundles": lambda: remove_unused(settings.cache / "bundles", unused_s, dry=dry),
+        "cached_parts": lambda: _unused_files(part_cache(settings), unused_s, dry=dry),
+        "scratch": lambda: sweep_scratch(settings, dry=dry),
+        "logs": lambda: _cut_logs(settings.logs, dry=dry),
     }
     found = []
-    for what, remove in kinds.items():
+    for kind, remove in kinds.items():
         try:
-            found.append(Garbage(what=what, amount=Amount(*await asyncio.to_thread(remove))))
+            found.append(Garbage(kind=kind, amount=Amount(*await asyncio.to_thread(remove))))
         except OSError as error:
-            msg = f"{what} could not be removed: {error.strerror} ({error.filename}); see the folder's owner and mode"
+            msg = f"{WORDS[kind]} could not be removed: {error.strerror} ({error.filename}); see the folder's owner and mode"
             raise InfrastructureError(msg, cause="gc_local") from error
     return found
 

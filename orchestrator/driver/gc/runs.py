@@ -200,12 +200,12 @@ class RunRemover:
 
     async def stragglers(self, present: Collection[str]) -> Amount:
         """Remove what was written about runs after their removal had ended. Raises StoreError."""
-        found = Amount()
+        lately = []
         for each in await self._store.stored(keys.removals("runs")):
             run, step = keys.parse_removal(each.key)
             if step == "done" and each.age_s < _STRAGGLERS_S and run not in present:
-                found += await self._sweep(run)
-        return found
+                lately.append(run)
+        return sum(await read_many(self._sweep, lately), Amount())
 
     async def _note(self, run: str, step: keys.Step, record: Removal | Removed) -> bool:
         """Write a notice; True: it was not there before."""
