@@ -76,6 +76,8 @@ async def _launch(run: str, planned: PlannedTrial, launch: int, crew: Crew, stop
 async def _reserved(run: str, planned: PlannedTrial, launch: int, crew: Crew, stop: asyncio.Event) -> Outcome:
     """Run a launch that is set aside for and commit its outcome. Raises what ``_ends_the_run`` names."""
     started = time.time()
+    if stop.is_set():  # asked while this launch waited to be covered: nothing is started any more
+        return await commit_outcome(crew.store, _unfinished(run, planned, launch, crew, _Unfinished(started)))
     crew.observer.phase(planned.id, "starting")
     usage = NOTHING_USED
     try:
@@ -89,7 +91,7 @@ async def _reserved(run: str, planned: PlannedTrial, launch: int, crew: Crew, st
     except InfrastructureError as error:
         if _ends_the_run(error):
             raise
-        outcome = _lost(run, planned, launch, crew, _Lost(error, started, usage))
+        outcome = _unfinished(run, planned, launch, crew, _Unfinished(started, error, usage))
     if outcome.outcome_class == "infra":  # raised here, or seen at the gateway: the observer must know of both
         crew.observer.launch_failed(
             planned.id, launch, outcome.cause or outcome.termination_reason, outcome.error or ""
@@ -201,24 +203,25 @@ async def _outcome(run: str, planned: PlannedTrial, launch: int, crew: Crew, see
 
 
 @dataclass(frozen=True)
-class _Lost:
-    error: InfrastructureError
+class _Unfinished:
     started: float
-    usage: Usage
+    error: InfrastructureError | None = None
+    """None: an operator stopped it before it started."""
+    usage: Usage = NOTHING_USED
 
 
-def _lost(run: str, planned: PlannedTrial, launch: int, crew: Crew, what: _Lost) -> Outcome:
+def _unfinished(run: str, planned: PlannedTrial, launch: int, crew: Crew, what: _Unfinished) -> Outcome:
     now = time.time()
     return Outcome(
         run=run,
         trial=str(planned.id),
         launch=launch,
-        outcome_class="infra",
-        termination_reason="infra_lost",
+        outcome_class="infra" if what.error else "cancelled",
+        termination_reason="infra_lost" if what.error else "cancelled",
         usage=what.usage,
         times=Times(started=what.started, ended=now, working_s=0, waiting_s=max(0.0, now - what.started)),
-        error=str(what.error),
-        cause=what.error.cause,
+        error=str(what.error) if what.error else None,
+        cause=what.error.cause if what.error else None,
         writer_id=crew.writer_id,
         epoch=crew.epoch,
     )

@@ -129,7 +129,9 @@ class Notes:
 async def at_once() -> None: ...
 
 
-def lose(folder: Path, *models: str, seals: bool, hold: Any = at_once) -> tuple[list[str], BaseException | None]:
+def lose(
+    folder: Path, *models: str, seals: bool, hold: Any = at_once, stopped: bool = False
+) -> tuple[list[str], BaseException | None]:
     """Run a trial whose sandbox is lost. Returns what the allowance was asked, and what came out beside an outcome."""
     notes, unused = Notes(), cast("Any", None)
 
@@ -151,8 +153,11 @@ def lose(folder: Path, *models: str, seals: bool, hold: Any = at_once) -> tuple[
     )
 
     async def run() -> BaseException | None:
+        stop = asyncio.Event()
+        if stopped:
+            stop.set()
         try:
-            await run_trial("r", planned(*models), crew, asyncio.Event())
+            await run_trial("r", planned(*models), crew, stop)
         except InfrastructureError as error:
             return error
         return None
@@ -180,3 +185,10 @@ def test_what_was_set_aside_is_forfeited_when_another_driver_has_the_run(tmp_pat
     assert said == ["reserve 1", "forfeit 1"]
     assert isinstance(error, LeaseLostError)
     assert list(tmp_path.rglob("*.json")) == []  # proven before anything is launched
+
+
+def test_a_launch_that_waited_while_the_run_was_stopped_is_not_started(tmp_path: Path) -> None:
+    assert lose(tmp_path, "x/m", seals=True, stopped=True) == (["reserve 1", "settle 1: 0"], None)
+    (path,) = tmp_path.rglob("1.json")
+    outcome = Outcome.from_bytes(path.read_bytes())
+    assert (outcome.outcome_class, outcome.termination_reason, outcome.error) == ("cancelled", "cancelled", None)
