@@ -35,10 +35,10 @@ class Execution:
             return "ended", ""
         if stopped_by is not None:
             return "stopped", f"by {stopped_by}"
-        if self.paused is not None:
-            return "paused", str(self.paused)
         if self.limited is not None:
             return "limit", str(self.limited)
+        if self.paused is not None:
+            return "paused", str(self.paused)
         return "failed", "some trials could not be graded"
 
 
