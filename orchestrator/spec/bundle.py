@@ -7,6 +7,7 @@ keep them either).
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import hashlib
 import itertools
@@ -120,20 +121,26 @@ class Bundle:
 
 def write_item(folder: Path, item: Item, chunks: Iterable[bytes]) -> None:
     """Write one path of a bundle below a folder, its bytes from ``chunks``. Raises OSError; nothing that is there is replaced."""
-    path = folder / item.path
-    for parent in reversed([each for each in path.parents if each.is_relative_to(folder)]):
-        if not parent.is_dir():
-            parent.mkdir()
-            parent.chmod(0o755)
+    # Texts instead of Path objects: with 50,000 files these took nine tenths of the time.
+    path = f"{folder}/{item.path}"
+    _make_folder(path.rpartition("/")[0])
     if item.type == "symlink":
-        path.symlink_to(item.data.decode())
+        os.symlink(item.data.decode(), path)  # noqa: PTH211
         return
     if item.type == "dir":
-        path.mkdir(exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path)  # noqa: PTH102
     else:
-        with path.open("xb") as file:
+        with open(path, "xb") as file:  # noqa: PTH123
             file.writelines(chunks)
-    path.chmod(item.mode)
+    os.chmod(path, item.mode)  # noqa: PTH101
+
+
+def _make_folder(path: str) -> None:
+    if not os.path.isdir(path):  # noqa: PTH112
+        _make_folder(path.rpartition("/")[0])
+        os.mkdir(path)  # noqa: PTH102
+        os.chmod(path, 0o755)  # noqa: PTH101, S103 - who may read a bundle is decided by the folder above
 
 
 def path_fault(path: str) -> str | None:

@@ -71,7 +71,7 @@ def unpack(tar: IO[bytes], folder: Path) -> list[Listed]:
                 if item.path.encode() <= last:
                     msg = f"{item.path!r} is out of order"
                     raise ValueError(msg)
-                if any(str(parent) in links for parent in PurePosixPath(item.path).parents):
+                if links and any(str(parent) in links for parent in PurePosixPath(item.path).parents):
                     msg = f"{item.path!r} is below a symbolic link"
                     raise ValueError(msg)
                 last = item.path.encode()
