@@ -8,16 +8,19 @@ import fcntl
 import hashlib
 import io
 import json
+import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-from orchestrator.errors import InfrastructureError, Problem, SandboxError, SpecError
+from orchestrator.errors import InfrastructureError, Problem, SandboxError, SpecError, nearest
 from orchestrator.interfaces import ImageEngine
 from orchestrator.spec.bundle import Bundle, Item, Reader, with_folder
+from orchestrator.spec.checks import PathsUnchanged
 from orchestrator.spec.files import display
+from orchestrator.spec.globs import matches
 from orchestrator.spec.image_tree import extract
 from orchestrator.spec.loaded import LoadedTask
 from orchestrator.spec.task import ImageWorkspace
@@ -54,7 +57,7 @@ async def _with_workspace(task: LoadedTask, path: str, engine: ImageEngine, cach
     if present is None:
         raise _problem(task, f"image {image} is not on this machine")
     key = hashlib.sha256(json.dumps([present.id, path]).encode()).hexdigest()
-    place = cache / "workspaces" / key
+    place = cache / "bundles" / "workspaces" / key  # gc treats it as an unpacked bundle
     try:
         tree = await asyncio.to_thread(_kept, place)
         if tree is None:
@@ -82,8 +85,22 @@ def _with_items(task: LoadedTask, tree: list[Item]) -> LoadedTask:
     if size > most:
         message = f"the workspace has {size:,} bytes, and environment.resources.disk allows {most:,}; raise it"
         raise _problem(task, message)
+    if idle := _idle_patterns(task, tree):
+        raise _problem(task, *idle)
     sandbox = Bundle.of(with_folder([*others, *tree], "workspace"))
     return replace(task, bundles=replace(task.bundles, sandbox=sandbox))
+
+
+def _idle_patterns(task: LoadedTask, tree: list[Item]) -> list[str]:
+    """Find patterns of guards that match nothing: they would hold whatever an agent did."""
+    paths = [item.path.removeprefix("workspace/") for item in tree if item.type != "dir"]
+    return [
+        f"invariant {guard.id!r}: {pattern!r} matches no file of this workspace{nearest(pattern, paths)}"
+        for guard in task.task.invariants
+        if isinstance(guard, PathsUnchanged)
+        for pattern in guard.paths
+        if pattern != "**" and not any(matches(pattern, path) for path in paths)
+    ]
 
 
 def _problem(task: LoadedTask, *messages: str) -> SpecError:
@@ -112,7 +129,10 @@ def _kept(place: Path) -> list[Item] | None:
         items = _items(place / _TREE)
     except (OSError, ValueError):
         return None
-    return items if proof == {"digest": Bundle.of(items).digest} else None
+    if proof != {"digest": Bundle.of(items).digest}:
+        return None
+    os.utime(place)  # gc removes what was not used for long
+    return items
 
 
 async def _take_out(engine: ImageEngine, image: str, path: str, place: Path) -> list[str]:

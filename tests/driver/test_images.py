@@ -314,10 +314,18 @@ def test_a_workspace_that_cannot_be_is_told_at_its_field(make: Make, engine: Mem
     assert not list((folder.parent / "cache").rglob("tree")) or "disk" in words
 
 
+def test_a_guard_over_nothing_is_told(make: Make) -> None:
+    folder = make(a=BOXED)
+    with (folder / "a/task.yaml").open("a") as file:
+        file.write('invariants:\n  - {type: paths_unchanged, paths: ["cod", "code", "**"]}\n')
+    with pytest.raises(SpecError, match=r"invariant 'paths_unchanged': 'cod' matches no file .*did you mean 'code'"):
+        lay(folder, boxed(code=b"x"))
+
+
 def test_an_engine_that_breaks_in_the_middle_leaves_nothing(make: Make) -> None:
     engine = boxed(code=bytes(5000))
     engine.broken = "podman was killed"
     with pytest.raises(SandboxError, match="podman was killed"):
         lay(folder := make(a=BOXED), engine)
     assert engine.opened == []
-    assert [path for path in (folder.parent / "cache/workspaces").iterdir() if path.is_dir()] == []
+    assert [path for path in (folder.parent / "cache/bundles/workspaces").iterdir() if path.is_dir()] == []

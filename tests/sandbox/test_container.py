@@ -21,7 +21,7 @@ from sandbox_world import FakeGateway, backend, life, python, shell, spec_of
 
 from orchestrator.errors import SandboxError
 from orchestrator.interfaces import Input
-from orchestrator.sandbox.container import sweep
+from orchestrator.sandbox.container import owner, sweep
 from orchestrator.sandbox.container.engine import LAUNCH_LABEL, OWNER_LABEL, EngineError
 from orchestrator.spec.task import Environment
 
@@ -147,10 +147,10 @@ def test_a_container_that_is_removed_by_somebody_is_our_failure_not_the_agents()
 
 def test_containers_of_dead_owners_are_swept_and_those_of_live_ones_stay():
     async def scenario() -> tuple[list[str], list[str], list[str]]:
-        boot, namespace, _, _ = sweep.owner().split(".")
+        boot, namespace, _, _ = owner.owner().split(".")
         dead = await engine().create(image(), {OWNER_LABEL: f"{boot}.{namespace}.4194304.1", LAUNCH_LABEL: "swept"})
         away = await engine().create(image(), {OWNER_LABEL: f"{boot}.1.4194304.1", LAUNCH_LABEL: "swept"})
-        live = await engine().create(image(), {OWNER_LABEL: sweep.owner(), LAUNCH_LABEL: "swept"})
+        live = await engine().create(image(), {OWNER_LABEL: owner.owner(), LAUNCH_LABEL: "swept"})
         try:
             return [dead], await sweep.sweep(engine()), await of_launch("swept")
         finally:

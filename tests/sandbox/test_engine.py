@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.errors import RefusedError
 from orchestrator.sandbox.container import engine as module
-from orchestrator.sandbox.container import sweep
+from orchestrator.sandbox.container import owner
 from orchestrator.sandbox.container.backend import ContainerBackend
 from orchestrator.sandbox.container.engine import Container, Engine, find_engine
 from orchestrator.sandbox.container.explain import explain
@@ -136,13 +136,13 @@ def test_a_failure_comes_with_what_to_change(said: str, change: str):
 
 
 def test_only_a_process_that_is_certainly_gone_gives_its_containers_up():
-    boot, namespace, pid, start = sweep.owner().split(".")
-    assert not sweep.is_gone(sweep.owner())
-    assert sweep.is_gone(f"{boot}.{namespace}.{pid}.1")
-    assert sweep.is_gone(f"{boot}.{namespace}.4194304.{start}")
-    assert sweep.is_gone(f"another-boot.{namespace}.{pid}.{start}")
-    assert not sweep.is_gone(f"{boot}.1.4194304.{start}")  # another PID namespace: it cannot be told from here
-    assert not sweep.is_gone("something else")
+    boot, namespace, pid, start = owner.owner().split(".")
+    assert not owner.is_gone(owner.owner())
+    assert owner.is_gone(f"{boot}.{namespace}.{pid}.1")
+    assert owner.is_gone(f"{boot}.{namespace}.4194304.{start}")
+    assert owner.is_gone(f"another-boot.{namespace}.{pid}.{start}")
+    assert not owner.is_gone(f"{boot}.1.4194304.{start}")  # another PID namespace: it cannot be told from here
+    assert not owner.is_gone("something else")
 
 
 LIMITS = {"memory": 100 << 20, "pids": 10, "cpu": 0.5}

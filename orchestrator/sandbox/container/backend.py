@@ -34,8 +34,9 @@ from orchestrator.sandbox.container.engine import (
     Image,
 )
 from orchestrator.sandbox.container.explain import explain
+from orchestrator.sandbox.container.owner import owner
 from orchestrator.sandbox.container.probe import probe_image
-from orchestrator.sandbox.container.sweep import owner, sweep
+from orchestrator.sandbox.container.sweep import sweep
 from orchestrator.sandbox.inside import AGENT_ID, ETC_FILES, HOME, SYSTEM_PATH, is_below
 from orchestrator.sandbox.interpreter import interpreter
 from orchestrator.sandbox.kept import common_specification, kept

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from orchestrator.errors import RefusedError, SandboxError
+from orchestrator.sandbox.container.owner import owner
 
 RUN_LABEL = "orchestrate.run"
 """Container label: what the container belongs to."""
@@ -204,9 +205,9 @@ class Engine:
         await self.call("image", "rm", "--", reference)
 
     async def create(self, image: str, labels: Mapping[str, str] | None = None) -> str:
-        """Make a container that is never started, to read its files, and return its id."""
+        """Make a container that is never started, to read its files, and return its id; without ``labels`` it is labelled as ours."""
         words = ["create", "--network", "none", *self._never_pull()]
-        for name, value in (labels or {}).items():
+        for name, value in ({OWNER_LABEL: owner()} if labels is None else labels).items():
             words += ["--label", f"{name}={value}"]
         return (await self.call(*words, image, "/nothing")).split()[-1]
 
