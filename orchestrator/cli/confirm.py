@@ -34,7 +34,8 @@ def estimate_lines(estimate: Estimate) -> list[str]:
         most = f"at most: {dollars(estimate.most or 0)} by the budgets of the tasks, each trial launched once"
         limit = estimate.limit
         held = "" if limit is None else f"; the run is held to {dollars(limit)} ({estimate.in_force.cost_from})"
-        lines.append(most + held)
+        free = "" if any(pair.charged for pair in estimate.pairs) else "; nobody charges for scripted models"
+        lines.append(most + held + free)
     return lines
 
 

@@ -84,6 +84,14 @@ def test_what_is_at_stake_is_the_estimate_or_else_the_most(
             ],
         ),
         (
+            [SCRIPTED],
+            FREELY,
+            [
+                "estimate: $2.50, 75 s of work at 4 at one time (from earlier trials)",
+                "at most: $20.00 by the budgets of the tasks, each trial launched once; nobody charges for scripted models",
+            ],
+        ),
+        (
             [LOCAL],
             FREELY,
             [
