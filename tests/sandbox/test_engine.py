@@ -104,7 +104,7 @@ def test_refusals_name_what_cannot_be_given_and_the_way_out():
     assert backend.refusals(Environment(image=PINNED)) == []
     for environment, words in (
         (Environment(), ("image:", "build:", "--backend bubblewrap")),
-        (Environment(build="environment/"), ("orchestrate images build",)),
+        (Environment(build="environment/"), ("not pinned", "orchestrate images lock")),
         (Environment(image="python:3.12"), ("python:3.12", "orchestrate images lock")),
         (Environment(image=PINNED, isolation="gvisor"), ("isolation gvisor",)),
         (Environment(image=PINNED, user="root"), ("user: agent",)),
