@@ -115,7 +115,7 @@ def wire(start: StartLine, settings: GraderSettings) -> Grading:
     programs = lay_programs(start.folder / "programs")
     warm_packages()
     store = open_store(start.store)
-    own = BubblewrapBackend(start.folder / "sandboxes")
+    own = BubblewrapBackend()
     containers = None
     if start.backend == "container":
         containers = ContainerBackend(start.folder / "containers", find_engine(start.container_engine))

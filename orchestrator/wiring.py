@@ -80,7 +80,7 @@ def sandbox_backend(name: str, scratch: Path, settings: Settings) -> SandboxBack
     if name in {"auto", "bubblewrap"}:
         from orchestrator.sandbox.bubblewrap.backend import BubblewrapBackend
 
-        return BubblewrapBackend(scratch)
+        return BubblewrapBackend()
     if name == "container":
         from orchestrator.sandbox.container.backend import ContainerBackend
 

@@ -20,7 +20,10 @@ from orchestrator.sandbox.bubblewrap.backend import BubblewrapBackend
 from orchestrator.spec.task import Environment
 
 LIMITS = SandboxLimits(cpu=1, memory_bytes=128 << 20, disk_bytes=32 << 20, processes=64, wall_seconds=20)
-BACKENDS: dict[str, Callable[[Path], SandboxBackend]] = {"bubblewrap": BubblewrapBackend, "container": WithImage}
+BACKENDS: dict[str, Callable[[Path], SandboxBackend]] = {
+    "bubblewrap": lambda _: BubblewrapBackend(),
+    "container": WithImage,
+}
 
 
 @pytest.fixture(params=["bubblewrap", pytest.param("container", marks=pytest.mark.container)])

@@ -67,7 +67,7 @@ KIND = "bubblewrap"
 
 def backend() -> Any:
     if KIND == "bubblewrap":
-        return BubblewrapBackend(Path("/nonexistent"))
+        return BubblewrapBackend()
     from container_world import WithImage
 
     return WithImage(Path(tempfile.gettempdir()) / "orchestrate-test-containers")

@@ -143,7 +143,7 @@ PREFLIGHT = (
     "import asyncio; from pathlib import Path\n"
     "from orchestrator.sandbox.bubblewrap.backend import BubblewrapBackend\n"
     "from orchestrator.errors import RefusedError\n"
-    "try: print(dict(asyncio.run(BubblewrapBackend(Path('/x')).preflight())))\n"
+    "try: print(dict(asyncio.run(BubblewrapBackend().preflight())))\n"
     "except RefusedError as error: print('REFUSED', error)"
 )
 

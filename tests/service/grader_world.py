@@ -104,7 +104,7 @@ class GraderWorld:
     def tools(self, **settings: Any) -> Tools:
         programs = self.programs or lay_programs(self.folder / "programs")
         return Tools(
-            backend=BubblewrapBackend(self.folder / "sandboxes"),
+            backend=BubblewrapBackend(),
             containers=None,
             programs=programs,
             settings=GraderSettings(**settings),

@@ -13,7 +13,6 @@ import platform
 import sys
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import RefusedError, SandboxError
@@ -33,11 +32,6 @@ class BubblewrapBackend:
     """Makes sandboxes with bubblewrap."""
 
     name = "bubblewrap"
-
-    def __init__(self, folder: Path, python: Path | None = None) -> None:
-        """Take a folder of this program's own and the prefix of the Python to show; None: the one of this process."""
-        self.folder = folder
-        self._prefix = python
 
     def refusals(self, environment: Environment) -> list[str]:
         """Return one sentence for each thing that the environment asks and this backend cannot give."""
@@ -86,7 +80,7 @@ class BubblewrapBackend:
     @asynccontextmanager
     async def open(self, spec: SandboxSpec) -> AsyncIterator[Sandbox]:
         """Lay the inputs and start the command. Leaving the context kills and removes everything. Raises SandboxError."""
-        python = interpreter(self._prefix)
+        python = interpreter()
         specification = self._specification(spec)
         async with kept(spec, "orchestrator.sandbox.bubblewrap.keeper", python.program, specification) as sandbox:
             yield sandbox
@@ -98,9 +92,9 @@ class BubblewrapBackend:
             raise SandboxError(f"sandbox {spec.name}: {problem}", cause="sandbox_spec")
         path = SYSTEM_PATH
         binds, links = host.binds(), host.links()
-        masks = host.private_folders(interpreter(self._prefix))
+        masks = host.private_folders(interpreter())
         if "python3" in spec.requires or "python" in spec.requires:
-            python = interpreter(self._prefix)
+            python = interpreter()
             shown, named = host.python_parts(python)
             masks += host.packages_of(python)
             binds, links, path = binds + shown, links + named, f"{host.BIN}:{path}"
