@@ -9,15 +9,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "sandbox"))
 
-import sandbox_world
+from sandbox_world import KINDS, use
 
 
-@pytest.fixture(params=["bubblewrap", pytest.param("container", marks=pytest.mark.container)], autouse=True)
+@pytest.fixture(params=KINDS, autouse=True)
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The backend that the program runs on."""
-    if request.param == "container":
-        from container_world import image
-
-        image()  # skips where there is no engine
-    monkeypatch.setattr(sandbox_world, "KIND", request.param)
-    return request.param
+    return use(request.param, monkeypatch)

@@ -3,7 +3,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from sandbox_world import FakeGateway
+from sandbox_world import KINDS, FakeGateway, use
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The backend of a test that is about all of them."""
+    return use(request.param, monkeypatch)
 
 
 @pytest.fixture

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from orchestrator.interfaces import Door, Ending, FolderSink, Frozen, Input, RelaySink, SandboxLimits, SandboxSpec
 from orchestrator.records.state import Entry
 from orchestrator.sandbox.bubblewrap.backend import BubblewrapBackend
@@ -61,8 +63,20 @@ class Seen:
             return file.read()
 
 
+KINDS = ["bubblewrap", pytest.param("container", marks=pytest.mark.container)]
+"""Parameters for a fixture ``kind`` that calls ``use``."""
 KIND = "bubblewrap"
 """The backend that ``backend`` makes; set by a fixture."""
+
+
+def use(name: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Let ``backend`` make that kind; skips where there is no container engine."""
+    if name == "container":
+        from container_world import image
+
+        image()
+    monkeypatch.setitem(globals(), "KIND", name)
+    return name
 
 
 def backend() -> Any:

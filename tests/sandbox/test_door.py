@@ -15,6 +15,7 @@ from sandbox_world import FakeGateway, backend, spec_of
 from orchestrator.errors import SandboxError
 from orchestrator.interfaces import Input
 
+pytestmark = pytest.mark.usefixtures("kind")
 ASK = (
     "import socket; c = socket.create_connection(('127.0.0.1', 8080)); c.sendall(b'hello'); print(c.recv(100).decode())"
 )

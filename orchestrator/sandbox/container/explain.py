@@ -39,6 +39,10 @@ _REASONS = (
         ),
     ),
     (
+        ("unknown flag", "unknown shorthand"),
+        "this version of the engine lacks options that are needed; Podman 4.3 and Docker 20.10 are known to have them",
+    ),
+    (
         ("no space left",),
         "the disk of the engine's storage is full: remove images or containers (podman system prune)",
     ),

@@ -79,6 +79,8 @@ class Holder:
             return []
         if self._starter >= 0:
             orphan |= self._end_of_starter(deadline) is None
+        if self._engine["pidfile"]:
+            _forget(self._engine["pidfile"])
         if self._remover >= 0 and not orphan and readable(self._remover, max(0.0, deadline - time.monotonic())):
             return []
         if not self._engine["pidfile"] and not orphan:
@@ -97,7 +99,7 @@ class Holder:
         try:
             with open(path, encoding="ascii") as file:
                 pid = int(file.read())
-            os.unlink(path)
+            _forget(path)
             # The first process is a child of the one that removes the container afterwards.
             self._remover = os.pidfd_open(parent(pid))
         except (OSError, ValueError):
@@ -166,3 +168,10 @@ class Holder:
 
     def _failure(self) -> str:
         return f"the engine could not start the container: {self._words() or 'it said nothing'}"
+
+
+def _forget(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        return
