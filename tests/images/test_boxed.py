@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from cli_world import clean_environment
+from registry_world import registry
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(300)]
 
@@ -158,3 +160,33 @@ def test_a_task_without_an_image_does_not_run_in_containers(orchestrate: Run, su
     task.write_text(task.read_text().replace("  image: localhost/orchestrate-test-base:1\n", "  requires: [sed]\n"))
     said = orchestrate("submit", suite, "--agent", "oracle", "--dry-run", code=2).stderr
     assert "task count-lines: image: containers are made from an image, and there is none" in said
+
+
+def test_images_come_from_their_registry_by_digest(
+    orchestrate: Run, suite: Path, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from container_world import engine as found
+
+    if found().kind != "podman":
+        pytest.skip("only podman saves an image as a folder that a registry can serve")
+    (tmp_path / "Dockerfile").write_text(f"FROM {base}\nENV SERVED={time.time_ns()}\n")
+    image = f"sha256:{engine('build', '--quiet', '--file', str(tmp_path / 'Dockerfile'), str(suite)).strip()}"
+    engine("save", "--quiet", "--format", "oci-dir", "--output", str(tmp_path / "saved"), image)
+    engine("image", "rm", image)
+    shutil.rmtree(suite / "mend-adder")
+    with registry(tmp_path / "saved") as address:
+        (tmp_path / "registries.conf").write_text(f'[[registry]]\nlocation = "{address}"\ninsecure = true\n')
+        monkeypatch.setenv("CONTAINERS_REGISTRIES_CONF", str(tmp_path / "registries.conf"))
+        task = suite / "count-lines/task.yaml"
+        task.write_text(task.read_text().replace("localhost/orchestrate-test-base:1", f"{address}/acme/base:1"))
+        orchestrate("images", "lock", suite)
+        pinned = locked(suite)[f"{address}/acme/base:1"]
+        assert pinned.startswith(f"{address}/acme/base@sha256:")
+        engine("image", "rm", f"{address}/acme/base:1")
+        report = json.loads(orchestrate("submit", suite, "--agent", "oracle", "--json").stdout)
+        assert counts(json.dumps(report)) == {"count-lines@oracle": "1/1"}
+        assert report["manifest"]["images"] == {"count-lines": {"image": pinned, "id": image}}
+    engine("image", "rm", image)
+    said = orchestrate("submit", suite, "--agent", "oracle", code=5).stderr
+    assert f"task count-lines: image {pinned} cannot be pulled" in said
+    assert "connection refused" in said
