@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import random
+import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -357,3 +361,38 @@ def test_an_age_is_told_in_words() -> None:
         for each in ({"days": 30}, {"hours": 36}, {"minutes": 5}, {"seconds": 0})
     ]
     assert told == ["30 d", "1.5 d", "5 min", "0 s"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_gc_that_is_really_killed_leaves_a_whole_run_or_none(memory: Path) -> None:
+    rng, interrupted = random.Random(4), 0
+    for number in range(25):
+        store = FileStore(memory / str(number))
+        gone, kept = asyncio.run(_two_runs(store))
+        command = [
+            sys.executable,
+            "-m",
+            "orchestrator",
+            "gc",
+            "--keep",
+            "1",
+            "--yes",
+            "--store",
+            f"file://{store.root}",
+        ]
+        process = subprocess.Popen(command, cwd=memory, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        notice = store.path_of(keys.removal("runs", "gone", "begun"))
+        while process.poll() is None and not notice.exists():
+            time.sleep(0.0005)
+        time.sleep(rng.uniform(0, 0.01))
+        process.kill()
+        process.communicate()
+        seen = asyncio.run(as_seen(store, "gone"))
+        assert seen in (gone, "run gone was removed by gc")
+        assert asyncio.run(as_seen(store, "kept")) == kept
+        interrupted += not store.path_of(keys.removal("runs", "gone", "done")).exists()
+        asyncio.run(gc(store, Criteria(keep=1)))
+        asyncio.run(_all_is_removed(store, kept))
+        shutil.rmtree(store.root)
+    assert interrupted > 0
