@@ -8,7 +8,7 @@ from pathlib import Path
 from orchestrator.errors import Problem, SpecError, nearest
 from orchestrator.spec.agents import built_in_agent, check_scripts, load_agent, model_agent
 from orchestrator.spec.base import digest
-from orchestrator.spec.bundle import build_bundle, split_task
+from orchestrator.spec.bundle import TaskBundles, build_bundle, split_task
 from orchestrator.spec.crosscheck import ENTRIES, TaskFolder, crosscheck, reserved_paths
 from orchestrator.spec.explain import validate
 from orchestrator.spec.files import display, read_document
@@ -35,6 +35,7 @@ __all__ = [
     "named_in",
 ]
 
+_PAGE = 4096
 _KINDS = {"checks": "check", "invariants": "invariant", "trace": "trace check", "measures": "measure"}
 
 
@@ -145,6 +146,7 @@ def _task(folder: Path, suite: Document | None, lock: ImageLock | None, problems
     except SpecError as error:
         problems += error.problems
         return None
+    problems += _room_for(bundles, task, document)
     content = {
         "task": task.model_dump(mode="json", by_alias=True),
         "bundles": bundles.digests(),
@@ -160,6 +162,17 @@ def _pinned(task: Task, around: TaskFolder, lock: ImageLock) -> Task:
     if stale:
         raise SpecError(stale)
     return pinned
+
+
+def _room_for(bundles: TaskBundles, task: Task, document: Document) -> list[Problem]:
+    """Say when the workspace does not fit on the disk that it would be laid on, however a backend gives it to the agent."""
+    files = [item for item in bundles.sandbox.items if item.path.startswith("workspace/")]
+    needed = sum(-(-item.size // _PAGE) * _PAGE for item in files)
+    disk = task.environment.resources.disk
+    if needed < disk:
+        return []
+    message = f"the workspace alone has {len(files)} files that take {needed} bytes, and the disk has {disk}; give it room to work in, too"
+    return [document.problem(("environment", "resources", "disk"), message)]
 
 
 def _without_echoes(mistakes: list[Problem]) -> list[Problem]:
