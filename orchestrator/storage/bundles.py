@@ -17,7 +17,7 @@ from orchestrator.errors import StoreError
 from orchestrator.interfaces import ObjectStore
 from orchestrator.records import keys
 from orchestrator.records.keys import Audience
-from orchestrator.spec.bundle import Bundle, Reader
+from orchestrator.spec.bundle import Bundle
 from orchestrator.spec.bundle_tar import tar_of, unpack
 from orchestrator.spec.listing import Listed, one_owner, read_listing, tree_digest, workspace_listing
 
@@ -78,6 +78,7 @@ class BundleCache:
         self._store = store
         self._folder = folder
         self._verified: set[Path] = set()
+        self._unlisted: dict[Path, OSError | None] = {}
         self._locks: dict[Path, asyncio.Lock] = {}
 
     async def fetch(self, audience: Audience, digest: str) -> Path:
@@ -90,17 +91,20 @@ class BundleCache:
             if listed is None:
                 listed = await self._install(keys.bundle(audience, digest), digest, target)
             if audience == "sandbox":
-                await asyncio.to_thread(_note_workspace, target, listed)
+                self._unlisted[target] = await asyncio.to_thread(_note_workspace, target, listed)
             self._verified.add(target)
             return target
 
     async def listing(self, digest: str) -> Path:
-        """Return the file that lists the workspace of a sandbox bundle, as ``SandboxSpec.listing`` says. Raises StoreError."""
+        """Return the file that lists the workspace of a sandbox bundle, for ``SandboxSpec.listing``. Raises StoreError."""
         folder = await self.fetch("sandbox", digest)
         file = _listing_of(folder)
         if not await asyncio.to_thread(file.is_file):
             self._verified.discard(folder)
             await self.fetch("sandbox", digest)
+        error = self._unlisted.get(folder)
+        if error is not None:
+            raise _cache_error(digest, file, error) from error
         return file
 
     async def _install(self, key: str, digest: str, target: Path) -> list[Listed]:
@@ -198,28 +202,21 @@ def _listing_of(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.workspace.json")
 
 
-def _note_workspace(folder: Path, listed: list[Listed]) -> None:
-    """Write down what the workspace of a verified bundle holds. Raises StoreError."""
+def _note_workspace(folder: Path, listed: list[Listed]) -> OSError | None:
+    """Write down what the workspace of a verified bundle holds. Returns why it could not be: who only reads the files does not need it."""
     target = _listing_of(folder)
     try:
-        owner = one_owner(folder, listed)
-        data = workspace_listing(listed, owner)
+        data = workspace_listing(listed, one_owner(folder, listed))
         if target.is_file() and target.read_bytes() == data:
-            return
-        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=_NEW)
+            return None
+        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".new-")
         with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, 0o644)  # as the bundle itself
             file.write(data)
         Path(name).replace(target)
     except OSError as error:
-        raise _cache_error(folder.name, target, error) from error
-
-
-def read_back(folder: Path) -> Bundle:
-    """Return an unpacked bundle as it stands on the disk.
-
-    What no bundle can hold is left out, so that digests differ.
-    """
-    return Bundle.of(Reader(everything=True).tree(folder))
+        return error
+    return None
 
 
 def _unpack(tar: Path, digest: str, fresh: Path) -> list[Listed]:

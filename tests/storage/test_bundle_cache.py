@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import io
 import json
@@ -11,6 +12,7 @@ import stat
 import subprocess
 import sys
 import tarfile
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,8 @@ from orchestrator.errors import NotFoundError, StoreError
 from orchestrator.records import keys
 from orchestrator.spec.bundle import Bundle, Item
 from orchestrator.spec.bundle_tar import tar_of
-from orchestrator.storage.bundles import BundleCache, publish, read_back
+from orchestrator.spec.listing import read_listing, tree_digest
+from orchestrator.storage.bundles import BundleCache, publish
 from orchestrator.storage.file import FileStore
 
 ROOT = Path(__file__).parents[2]
@@ -51,7 +54,7 @@ def test_a_bundle_comes_back_as_it_was(store: FileStore, tmp_path: Path) -> None
             folder = await BundleCache(store, tmp_path / "cache").fetch("sandbox", BUNDLE.digest)
         finally:
             os.umask(old)
-        assert read_back(folder) == BUNDLE
+        assert tree_digest(read_listing(folder)) == BUNDLE.digest
         assert stat.S_IMODE((folder / "workspace/run.sh").stat().st_mode) == 0o755
         assert stat.S_IMODE((folder / "workspace/deep").stat().st_mode) == 0o755
         assert (folder / "workspace/link").readlink() == Path("deep/er/a.txt")
@@ -76,7 +79,7 @@ def test_a_cached_folder_that_was_changed_is_fetched_anew(store: FileStore, tmp_
         (folder / "workspace/.git").mkdir()  # by-products count here
         again = await BundleCache(store, tmp_path / "cache").fetch("sandbox", BUNDLE.digest)
         assert again == folder
-        assert read_back(again) == BUNDLE
+        assert tree_digest(read_listing(again)) == BUNDLE.digest
 
     asyncio.run(scenario())
 
@@ -127,14 +130,15 @@ def test_a_bad_tar_in_the_store_is_refused_and_leaves_nothing(store: FileStore, 
 _FETCHING = """
 import asyncio, sys
 from pathlib import Path
-from orchestrator.storage.bundles import BundleCache, read_back
+from orchestrator.spec.listing import read_listing, tree_digest
+from orchestrator.storage.bundles import BundleCache
 from orchestrator.storage.file import FileStore
 async def main():
     print("ready", flush=True)
     sys.stdin.read()
     cache = BundleCache(FileStore(Path(sys.argv[1])), Path(sys.argv[2]))
     folders = await asyncio.gather(*[cache.fetch("sandbox", sys.argv[3]) for _ in range(5)])
-    print(len({str(each) for each in folders}), read_back(folders[0]).digest, flush=True)
+    print(len({str(each) for each in folders}), tree_digest(read_listing(folders[0])), flush=True)
 asyncio.run(main())
 """
 
@@ -208,3 +212,20 @@ def test_a_list_that_was_changed_or_lost_is_made_again(store: FileStore, tmp_pat
         return seen
 
     assert len(set(asyncio.run(scenario()))) == 1
+
+
+def test_who_only_reads_a_bundle_needs_no_list(
+    store: FileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    asyncio.run(publish(store, "sandbox", BUNDLE))
+    cache = BundleCache(store, tmp_path / "cache")
+    asyncio.run(cache.listing(BUNDLE.digest)).unlink()
+    monkeypatch.setattr(tempfile, "mkstemp", full)
+    later = BundleCache(store, tmp_path / "cache")
+    assert asyncio.run(later.fetch("sandbox", BUNDLE.digest)).is_dir()
+    with pytest.raises(StoreError, match="Read-only") as caught:
+        asyncio.run(later.listing(BUNDLE.digest))
+    assert caught.value.cause == "bundle_cache"
