@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -154,6 +155,21 @@ def test_where_no_overlay_can_be_had_the_workspace_is_laid(
     pristine = areas.pristine()
     assert pristine.upper is None
     assert pristine.entries[b"c/tool"][:3] == ("file", True, 20)
+
+
+@needs_root
+def test_only_what_was_touched_is_read(bundle: Given, tmp_path: Path) -> None:
+    """By what the list says of the rest: a wrong digest there comes out as it is, beside a folder that carries another attribute."""
+    wrong = tmp_path / "wrong"
+    wrong.write_bytes(
+        bundle.shown.read_bytes().replace(hashlib.sha256(b"same in both\n").hexdigest().encode(), b"0" * 64)
+    )
+    fields = bundle.fields("overlay") | {"listing": wrong}
+    code = "import os; os.setxattr('a', 'user.mine', b'1'); open('a/f', 'a').write('more'); os.chmod('c/same', 0o600)"
+    seen = bundle.run("overlay", "python3", "-c", code, **fields)
+    assert (seen.entry("workspace/a/same").sha256, seen.entry("workspace/a/same").origin) == ("0" * 64, "pristine")
+    assert seen.entry("workspace/c/same").origin == "changed"
+    assert seen.entry("workspace/a/f").origin == "changed"
 
 
 @needs_root

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _OPTIONS = "redirect_dir=on,metacopy=off,index=off,xino=auto"
 _READ_ONLY = linux.MOUNT_ATTR_RDONLY | linux.MOUNT_ATTR_NOSUID | linux.MOUNT_ATTR_NODEV
+_NOTES = "trusted.overlay."
 _ORDINARY = frozenset({"trusted.overlay.origin", "trusted.overlay.impure", "trusted.overlay.uuid"})
 """What the kernel notes at an upper folder whose content is still merged with the lower folder of the same path."""
 _SEEN_THROUGH = frozenset[bytes]()
@@ -102,7 +103,7 @@ class Layers:
             return None
         try:
             # A folder that was renamed shows the content of another one, and a new folder of an old name shows nothing of it.
-            if not _ORDINARY.issuperset(os.listxattr(opened)):
+            if any(name.startswith(_NOTES) and name not in _ORDINARY for name in os.listxattr(opened)):
                 return None
             return frozenset(os.fsencode(name) for name in os.listdir(opened))
         finally:
