@@ -41,7 +41,7 @@ test-slow: compiled ## seeds, soak and chaos
 	@$(BIN)/pytest -m slow --timeout 1800
 
 test-container: compiled ## sandboxes in containers; needs podman or docker, and root
-	@$(BIN)/pytest -n 4 -m container --timeout 300
+	@$(BIN)/pytest -n 4 -m 'container and not slow' --timeout 300
 
 bench: compiled ## measures, as ratios
 	@$(BIN)/pytest -m bench --timeout 1800 -s

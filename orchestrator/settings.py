@@ -56,10 +56,22 @@ _PATTERNS = {
 }
 
 
-_ENGINE_VARIABLES = re.compile(
-    r"PATH|HOME|TMPDIR|XDG_[A-Z_]+|DOCKER_[A-Z_]+|CONTAINER_[A-Z_]+|CONTAINERS_[A-Z_]+|STORAGE_[A-Z_]+"
-)
-"""Variables that tell podman and docker where things are."""
+_ENGINE_VARIABLES = {
+    *(
+        "PATH",
+        "HOME",
+        "TMPDIR",
+        "XDG_RUNTIME_DIR",
+        "XDG_CONFIG_HOME",
+        "XDG_DATA_HOME",
+        "STORAGE_DRIVER",
+        "STORAGE_OPTS",
+    ),
+    *("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY", "DOCKER_API_VERSION"),
+    *("CONTAINER_HOST", "CONTAINER_CONNECTION"),
+    *("CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF", "CONTAINERS_REGISTRIES_CONF"),
+}
+"""Variables that tell podman and docker where things are; none of them is a secret."""
 
 
 class _Part(BaseModel):
@@ -330,7 +342,7 @@ def _collected(
 def engine_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the variables that a container engine is started with: those that say where its daemon, storage and settings are."""
     variables = os.environ if environ is None else environ
-    return {name: value for name, value in variables.items() if _ENGINE_VARIABLES.fullmatch(name)}
+    return {name: value for name, value in variables.items() if name in _ENGINE_VARIABLES}
 
 
 def _anchored(path: _Path, value: Any, folder: Path) -> Any:

@@ -273,6 +273,24 @@ def test_an_engine_that_fails_is_our_failure_with_its_words(tmp_path):
     assert caught.value.cause == "sandbox_engine"
 
 
+def test_an_engine_of_another_machine_is_found_out(tmp_path):
+    """Its process ids mean nothing here, and the process that has such an id is somebody else's."""
+    made = WithImage(tmp_path)
+    program = tmp_path / "podman"
+    told = f'for w; do [ "$last" = --pidfile ] && printf {os.getpid()} > "$w"; last=$w; done'
+    program.write_text(f'#!/bin/sh\ncase "$*" in *" run "*) {told}; exit 0;; esac\nexec podman "$@"\n')
+    program.chmod(0o755)
+    made.inner._images[made.image] = asyncio.run(engine().present(made.image))
+    made.inner.engine = replace(made.engine, kind="podman", command=(str(program), "--log-level=error"))
+
+    async def scenario() -> None:
+        async with made.open(spec_of("true")):
+            pytest.fail("it must not open")
+
+    with pytest.raises(SandboxError, match=f"process {os.getpid()} of this machine is not the container's"):
+        asyncio.run(scenario())
+
+
 def test_nothing_of_the_engine_is_inside():
     seen = shell("ls -a /run /var/run 2>/dev/null; cat /proc/self/mounts; env; cat /proc/1/cmdline")
     for word in ("podman", "docker", "containerd", "orchestrate"):

@@ -134,7 +134,8 @@ class ContainerBackend:
             msg = f"sandbox {spec.name}: it names no image, and containers are made from one"
             raise SandboxError(msg, cause="sandbox_spec")
         image = await self._image(spec.image)
-        name = f"orchestrate-{spec.name}-{uuid.uuid4().hex[:8]}"
+        token = uuid.uuid4().hex[:12]
+        name = f"orchestrate-{spec.name}-{token}"
         container = Container(
             name=name,
             image=image.id,
@@ -143,7 +144,7 @@ class ContainerBackend:
             memory_bytes=common["limits"]["memory_total"],
             processes=spec.limits.processes + 2,
             cpu=spec.limits.cpu,
-            command=("/bin/sh", "-c", _HOLD),
+            command=("/bin/sh", "-c", _HOLD, token),
             pidfile=str(self.folder / f"{name}.pid"),
         )
         await asyncio.to_thread(self.folder.mkdir, parents=True, exist_ok=True)
@@ -156,6 +157,7 @@ class ContainerBackend:
             "seccomp": base64.b64encode(seccomp.program(platform.machine())).decode(),
             "engine": {
                 "name": name,
+                "token": token,
                 "env": engine_variables(),
                 "run": self.engine.run_words(container),
                 "state": self.engine.state_words(name),

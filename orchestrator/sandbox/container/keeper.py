@@ -135,13 +135,12 @@ class ContainerLaunch:
         program.first = self._holder.first
         for descriptor in {*descriptors.values(), report, waiting}:
             os.close(descriptor)
-        said = os.read(heard, 4096)
+        said = os.read(heard, 4096) if readable(heard, FURNISH_SECONDS) else b"it took too long"
         os.close(heard)
         if said != READY:
-            os.waitpid(child, 0)
-            msg = (
-                f"the container could not be furnished: {said.decode('utf-8', 'replace') or 'its first process ended'}"
-            )
+            program.close()
+            reason = said.decode("utf-8", "replace") or "its first process ended"
+            msg = f"the container could not be furnished: {reason}"
             raise KeeperError(msg)
         return program
 

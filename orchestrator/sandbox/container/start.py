@@ -23,6 +23,7 @@ START_SECONDS = 120.0
 REMOVE_SECONDS = 30.0
 """Longest time until the engine has removed one."""
 _ASK_SECONDS = 0.02
+_BECOME_SECONDS = 5.0
 _TRIES = 2
 _SAID_BYTES = 2000
 _GONE = "no such container"
@@ -58,7 +59,15 @@ class Holder:
         pid = self._written(deadline) if self._engine["pidfile"] else self._asked(deadline)
         if not pid:
             raise KeeperError(self._failure(), "sandbox_engine")
-        self.first = os.pidfd_open(pid)
+        first = os.pidfd_open(pid)
+        if not _becomes(pid, self._engine["token"]):
+            os.close(first)
+            msg = f"process {pid} of this machine is not the container's: the engine must run on this machine, not at another address"
+            raise KeeperError(msg, "sandbox_engine")
+        self.first = first
+        if self._engine["pidfile"]:
+            # The first process is a child of the one that removes the container afterwards.
+            self._remover = os.pidfd_open(parent(pid))
         return pid
 
     def let_go(self) -> None:
@@ -100,8 +109,6 @@ class Holder:
             with open(path, encoding="ascii") as file:
                 pid = int(file.read())
             _forget(path)
-            # The first process is a child of the one that removes the container afterwards.
-            self._remover = os.pidfd_open(parent(pid))
         except (OSError, ValueError):
             return 0
         return pid if code == 0 else 0
@@ -175,3 +182,17 @@ def _forget(path: str) -> None:
         os.unlink(path)
     except OSError:
         return
+
+
+def _becomes(pid: int, token: str) -> bool:
+    """Wait until a process has the token among its arguments: an engine tells its id before it is what was asked for."""
+    deadline = time.monotonic() + _BECOME_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                if token.encode() in file.read().split(b"\0"):
+                    return True
+        except OSError:
+            return False
+        time.sleep(_ASK_SECONDS / 4)
+    return False
