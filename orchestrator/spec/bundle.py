@@ -29,7 +29,7 @@ from orchestrator.spec.task import Task
 MAX_BUNDLE_BYTES = 1 << 30
 """Most bytes of one area of a task's folder. What comes out of an image may be larger: it is never held in memory."""
 _CHUNK = 1 << 20
-_IN_MEMORY = 64 << 10
+_IN_MEMORY = 4 << 10
 """Files of folders that this program wrote stay on the disk when they are larger than this."""
 _BY_PRODUCTS = ("__pycache__", ".git", ".DS_Store", ".pytest_cache", ".mypy_cache", ".ruff_cache")
 _BACKUPS = ("*.pyc", "*.pyo", "*~", ".*.sw[a-p]", ".#*", "#*#")
@@ -67,8 +67,9 @@ class Item:
             while chunk := file.read(_CHUNK):
                 yield chunk
 
+    @cached_property
     def sha256(self) -> str:
-        """Return the digest of the bytes, in hex. Raises OSError."""
+        """Digest of the bytes, in hex. Raises OSError."""
         digest = hashlib.sha256()
         for chunk in self.chunks():
             digest.update(chunk)
@@ -97,7 +98,7 @@ class Bundle:
     @cached_property
     def digest(self) -> str:
         """Tree digest ``sha256:…`` over type, mode, path and bytes of every item."""
-        return digest_of([[item.type, item.mode, item.path, item.sha256()] for item in self.items])
+        return digest_of([[item.type, item.mode, item.path, item.sha256] for item in self.items])
 
     @property
     def size(self) -> int:
