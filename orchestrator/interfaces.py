@@ -414,6 +414,10 @@ class Gateway(Protocol):
         """Return what the launches of a run have used here so far, for a progress display."""
         ...
 
+    async def seal_lost(self, run: str, trial: TrialId, launch: int, epoch: int) -> Seal | None:
+        """Seal a launch that another process registered and that died; None when this gateway never knew of it."""
+        ...
+
 
 # --- agents ------------------------------------------------------------------------------------------------------------------------------
 

@@ -34,6 +34,7 @@ _SETTABLE = (
     ("backend",),
     ("container_engine",),
     ("pool",),
+    ("supervisors",),
     ("concurrency",),
     ("confirm_over_usd",),
     ("limits", "trials"),
@@ -44,7 +45,14 @@ _SETTABLE = (
     ("max_launches",),
 )
 """Settings that have a variable: ``ORCHESTRATE_LIMITS_TRIALS`` and so on."""
-_NUMBERS = {("concurrency",), ("confirm_over_usd",), ("limits", "trials"), ("limits", "cost_usd"), ("max_launches",)}
+_NUMBERS = {
+    ("supervisors",),
+    ("concurrency",),
+    ("confirm_over_usd",),
+    ("limits", "trials"),
+    ("limits", "cost_usd"),
+    ("max_launches",),
+}
 _NOT_SETTINGS = {"ORCHESTRATE_GATEWAY", "ORCHESTRATE_TOKEN", "ORCHESTRATE_MODEL"}
 """Variables that programs inside a sandbox get."""
 _OTHERS = ("ORCHESTRATE_GRADER_", "ORCHESTRATE_MODEL_", "ORCHESTRATE_TEST_")
@@ -161,7 +169,9 @@ class SettingsFile(_Part):
     """The container engine, ``podman`` or ``docker``, with global options of its own where it needs any; the first that is found when
     absent."""
     pool: Literal["inline", "ray"] = "inline"
-    """Who runs them."""
+    """Who runs them: this process, or processes of a Ray cluster: that of ``RAY_ADDRESS``, or one of our own on this machine."""
+    supervisors: int | None = Field(default=None, ge=1, le=MOST_AT_ONE_TIME)
+    """Processes that run trials with ``pool = "ray"``; by the processors of the cluster when absent."""
     concurrency: int | None = Field(default=None, ge=1, le=MOST_AT_ONE_TIME)
     """Trials at one time; by the machine's processors when absent."""
     providers: Mapping[ProviderName, Provider] = Field(default_factory=dict)
@@ -212,6 +222,29 @@ class Settings(SettingsFile):
             }
             for name, provider in self.providers.items()
         }
+
+
+def ray_address(environ: Mapping[str, str] | None = None) -> str | None:
+    """Return the address of the Ray cluster that this user works with, as Ray's own tools take it; None: there is none."""
+    return (os.environ if environ is None else environ).get("RAY_ADDRESS", "").strip() or None
+
+
+def local_ray_variables(token: Path) -> dict[str, str]:
+    """Return the variables for a Ray cluster on this machine that only the owner of the token file can use.
+
+    Every process of it, and every process that connects to it, must have them before it loads Ray.
+    """
+    return {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(token),
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # on every system: listen on the loopback interface alone
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+
+
+def set_variables(variables: Mapping[str, str]) -> None:
+    """Set variables of this process, for libraries that read nothing else."""
+    os.environ.update(variables)
 
 
 _Path = tuple[str, ...]

@@ -20,6 +20,10 @@ StoreOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Run id, unique prefix, 'last', or 'commit:SHA'.")]
 BackendOption = Annotated[str | None, typer.Option("--backend", metavar="NAME", help="auto, bubblewrap or container.")]
+PoolOption = Annotated[
+    str | None,
+    typer.Option("--pool", metavar="NAME", help="Who runs the trials: inline, or ray (RAY_ADDRESS, or one made here)."),
+]
 ConcurrencyOption = Annotated[
     int | None, typer.Option("-n", "--concurrency", min=1, max=256, help="Trials at one time.")
 ]

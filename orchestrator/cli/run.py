@@ -13,6 +13,7 @@ from orchestrator.cli.options import (
     ConcurrencyOption,
     JsonOption,
     MaxCostOption,
+    PoolOption,
     RunArgument,
     StoreOption,
     YesOption,
@@ -52,6 +53,7 @@ def submit(  # noqa: PLR0913, PLR0917 - one parameter for each option
         list[str] | None, typer.Option("--tasks", metavar="GLOB", help="Task ids to run; may be repeated.")
     ] = None,
     backend: BackendOption = None,
+    pool: PoolOption = None,
     concurrency: ConcurrencyOption = None,
     store: StoreOption = None,
     run_id: Annotated[
@@ -79,12 +81,13 @@ def submit(  # noqa: PLR0913, PLR0917 - one parameter for each option
         samples=samples,
         tasks=tuple(tasks or ()),
         backend=backend,
+        pool=pool,
         concurrency=concurrency,
         run_id=run_id,
         limits=(Placed(MAX_COST, RunLimits(cost_usd=max_cost)),),
     )
     order = read_order(target, order)
-    settings = settings_from(store=store, backend=order.backend, concurrency=order.concurrency)
+    settings = settings_from(store=store, backend=order.backend, pool=order.pool, concurrency=order.concurrency)
     raise typer.Exit(
         run_async(as_stoppable(lambda stop: _submit(order, settings, stop, dry_run=dry_run, yes=yes, as_json=as_json)))
     )
@@ -92,6 +95,7 @@ def submit(  # noqa: PLR0913, PLR0917 - one parameter for each option
 
 def resume(
     run: RunArgument = "last",
+    pool: PoolOption = None,
     concurrency: ConcurrencyOption = None,
     max_cost: MaxCostOption = None,
     store: StoreOption = None,
@@ -102,7 +106,7 @@ def resume(
     What is committed stays, what is missing is run, what is not graded is graded. --max-cost takes the place of the run's own limit, this
     time.
     """
-    settings = settings_from(store=store, concurrency=concurrency)
+    settings = settings_from(store=store, pool=pool, concurrency=concurrency)
     raise typer.Exit(run_async(as_stoppable(lambda stop: _resume(run, max_cost, settings, stop, as_json=as_json))))
 
 
@@ -193,7 +197,7 @@ async def drive(
     from orchestrator.plan.cost import nano
     from orchestrator.report.program import program
 
-    async with open_local(settings, place) as local:
+    async with open_local(settings, place, _say) as local:
         await local.probe(agents, announce_probe)
         manifest = await make(local.services.grader_version)
         stop.hint = f"Go on with: {program()} resume {manifest.run}"
@@ -219,6 +223,10 @@ async def drive(
     await _commit_rows(place.store, settings, manifest.run)
     await _print_report(place.store, manifest.run, as_json=as_json)
     return ending(manifest, execution, settings, stopped_by=stop.asked_by)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 async def _commit_rows(store: ObjectStore, settings: Settings, run: str) -> None:

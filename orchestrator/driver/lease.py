@@ -116,6 +116,11 @@ class LeaseView:
         self.lost: LeaseLostError | None = None
         """Set once another driver has the run; stays."""
 
+    @property
+    def term_s(self) -> float:
+        """Seconds of silence after which the run may be taken."""
+        return self._timing.term_s
+
     async def hold(self) -> None:
         """Return when nobody else can have taken the run; waits while the store does not answer.
 

@@ -8,14 +8,13 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from orchestrator import wiring
 from orchestrator.driver.breaker import Breaker
 from orchestrator.driver.execute import Execution, execute
 from orchestrator.driver.inline import InlinePool
-from orchestrator.driver.lease import Holder, drive_run
-from orchestrator.driver.order import refuse
+from orchestrator.driver.lease import Holder, Lease, drive_run
 from orchestrator.driver.probe import models_to_probe, probe_models
 from orchestrator.driver.purse import Purse
 from orchestrator.driver.services import Services, local_services, scratch_folder
@@ -23,11 +22,13 @@ from orchestrator.driver.tally import Tally
 from orchestrator.errors import InfrastructureError
 from orchestrator.interfaces import Allowance, Gateway, ObjectStore, Observer, SandboxBackend, Spending, TrialPool
 from orchestrator.plan.cost import nano
-from orchestrator.plan.refuse import settings_refusals
 from orchestrator.records.lease import StopRequest
 from orchestrator.records.manifest import ManifestAgent, RunManifest
 from orchestrator.settings import MOST_AT_ONE_TIME, Settings
 from orchestrator.trial.allowance import Unlimited
+
+if TYPE_CHECKING:
+    from orchestrator.driver.ray.cluster import Cluster
 
 _LOOK_SECONDS = 2.0
 """Between looks at what running launches have used."""
@@ -47,9 +48,8 @@ class Place:
 def open_place(settings: Settings, backend: str | None = None) -> Iterator[Place]:
     """Open store and backend, with a scratch folder that is removed afterwards.
 
-    Raises RefusedError for a kind that this version does not have and for settings that it would ignore.
+    Raises RefusedError for a kind that this version does not have.
     """
-    refuse(settings_refusals(settings))
     store = wiring.object_store(settings.store)
     with scratch_folder(settings) as scratch:
         made = wiring.sandbox_backend(backend or settings.backend, scratch / "sandboxes", settings)
@@ -80,8 +80,11 @@ class Local:
     settings: Settings
     store: ObjectStore
     backend: SandboxBackend
+    scratch: Path
     services: Services
     concurrency: int
+    cluster: Cluster | None
+    """Where the trials run; None: in this process."""
 
     async def run(
         self,
@@ -99,13 +102,36 @@ class Local:
         """
         tally = Tally(observer)
         breaker = Breaker(tally)
-        at, writer = self.services, wiring.writer_id()
+        writer = wiring.writer_id()
         async with (
             drive_run(self.store, manifest.run, writer, status=tally.status, waiting=waiting) as lease,
+            self._pool(manifest, lease, breaker, writer) as pool,
+        ):
+            lease.on_silence = silent
+            stopper.use(pool)
+            lease.on_stop = stopper.requested
+            execution = await execute(manifest, self.store, pool, breaker)
+            lease.ending = execution.why_released(stopper.asked_by)
+            return execution
+
+    @contextlib.asynccontextmanager
+    async def _pool(
+        self, manifest: RunManifest, lease: Lease, breaker: Breaker, writer: str
+    ) -> AsyncIterator[TrialPool]:
+        """Open what runs the trials: this process, or processes of a Ray cluster."""
+        at = self.services
+        if self.cluster is not None:
+            from orchestrator.driver.ray.pool import assign, ray_pool, share
+
+            slots = share(self.concurrency, self.settings.supervisors, self.cluster.processors)
+            assignment = await assign(self.store, lease, manifest, self.settings, self.scratch, slots)
+            async with ray_pool(self.cluster, assignment, at, breaker) as remote:
+                yield remote
+            return
+        async with (
             wiring.gateway_client(at.gateway_socket, at.door_socket, at.gateway_token) as gateway,
             wiring.grader_client(at.grader_socket, at.grader_token) as grader,
         ):
-            lease.on_silence = silent
             crew = wiring.crew(
                 settings=self.settings,
                 store=self.store,
@@ -114,18 +140,13 @@ class Local:
                 grader=grader,
                 observer=breaker,
                 labels=manifest.labels,
-                ready=at.ready,
+                ready=self.services.ready,
                 hold=lease.hold,
                 epoch=lease.epoch,
                 writer=writer,
                 allowance=await self._allowance(manifest, lease.epoch),
             )
-            pool: TrialPool = InlinePool(crew, breaker, self.concurrency)
-            stopper.use(pool)
-            lease.on_stop = stopper.requested
-            execution = await execute(manifest, self.store, pool, breaker)
-            lease.ending = execution.why_released(stopper.asked_by)
-            return execution
+            yield InlinePool(crew, breaker, self.concurrency)
 
     async def probe(self, agents: Iterable[ManifestAgent], asking: Callable[[str], None] = lambda models: None) -> None:
         """Ask each model of these agents once; ``asking`` hears which ones, if there are any.
@@ -165,14 +186,27 @@ async def _look(gateway: Gateway, run: str, seen: Callable[[Spending], None]) ->
         await asyncio.sleep(_LOOK_SECONDS)
 
 
-def at_one_time(settings: Settings) -> int:
-    """Return how many trials run at one time."""
-    return settings.concurrency or min(os.cpu_count() or 1, MOST_AT_ONE_TIME)
+def at_one_time(settings: Settings, processors: int | None = None) -> int:
+    """Return how many trials run at one time; ``processors`` are those of a cluster, this machine's when absent."""
+    return settings.concurrency or min(processors or os.cpu_count() or 1, MOST_AT_ONE_TIME)
 
 
 @contextlib.asynccontextmanager
-async def open_local(settings: Settings, place: Place) -> AsyncIterator[Local]:
-    """Start the services and give everything that runs need. Raises InfrastructureError when a service does not start."""
-    concurrency = at_one_time(settings)
-    async with local_services(settings, place.scratch, place.backend.name, concurrency=concurrency) as services:
-        yield Local(settings, place.store, place.backend, services, concurrency)
+async def open_local(
+    settings: Settings, place: Place, say: Callable[[str], None] = lambda line: None
+) -> AsyncIterator[Local]:
+    """Start the services, and the Ray cluster where the pool is one; give everything that runs need. ``say`` hears what takes long.
+
+    Raises InfrastructureError when something does not start.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        cluster = None
+        if settings.pool == "ray":
+            from orchestrator.driver.ray.cluster import open_cluster
+
+            cluster = await stack.enter_async_context(open_cluster(settings, say))
+        concurrency = at_one_time(settings, None if cluster is None else cluster.processors)
+        services = await stack.enter_async_context(
+            local_services(settings, place.scratch, place.backend.name, concurrency=concurrency)
+        )
+        yield Local(settings, place.store, place.backend, place.scratch, services, concurrency, cluster)

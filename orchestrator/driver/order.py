@@ -44,6 +44,7 @@ class Order:
     samples: int | None = None
     tasks: tuple[str, ...] = ()
     backend: str | None = None
+    pool: str | None = None
     concurrency: int | None = None
     run_id: str | None = None
     limits: tuple[Placed, ...] = ()
@@ -113,6 +114,7 @@ def read_order(target: Path, order: Order) -> Order:
         samples=order.samples or submission.samples,
         tasks=order.tasks or submission.tasks,
         backend=order.backend or (None if submission.backend == "auto" else submission.backend),
+        pool=order.pool or submission.pool,
         concurrency=order.concurrency or submission.concurrency,
         limits=(*order.limits, Placed(f"limits of {target}", submission.limits)),
     )

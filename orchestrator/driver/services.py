@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import json
 import os
 import secrets
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from orchestrator.driver.child import Child
-from orchestrator.errors import InfrastructureError
+from orchestrator.driver.process import this_process
+from orchestrator.errors import InfrastructureError, RefusedError
 from orchestrator.settings import Settings
 from orchestrator.storage.bundles import tree_bytes
 
@@ -25,14 +27,38 @@ _PREFIX, _OWNER = "orch-", "owner"
 
 
 @dataclass(frozen=True)
-class Services:
-    """Where the running services are."""
+class Addresses:
+    """Where the running services are, with the tokens that open them: a secret."""
 
     gateway_socket: str
     door_socket: str
     gateway_token: str
     grader_socket: str
     grader_token: str
+
+    def write(self, path: Path) -> None:
+        """Write them for other processes of this user on this machine."""
+        path.touch(0o600, exist_ok=False)
+        at = {field.name: getattr(self, field.name) for field in fields(Addresses)}
+        path.write_text(json.dumps({"boot": this_process().boot, "at": at}))
+
+    @classmethod
+    def read(cls, path: Path) -> Addresses | None:
+        """Read them back; None on another machine. Raises RefusedError when the file is not for us."""
+        try:
+            found = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            msg = f"the file {path} with the driver's services cannot be read: {error.strerror}; run Ray as the user who submits"
+            raise RefusedError(msg) from error
+        return cls(**found["at"]) if found["boot"] == this_process().boot else None
+
+
+@dataclass(frozen=True)
+class Services(Addresses):
+    """The running services."""
+
     gateway: Child
     grader: Child
 
@@ -47,10 +73,10 @@ class Services:
         await self.grader.ready()
 
 
-def scratch_parent(settings: Settings) -> Path:
+def scratch_parent(settings: Settings, longest: int = LONGEST_PARENT) -> Path:
     """Return where scratch folders are made: the setting, or the system's temporary folder where that path is too long for sockets."""
     parent = settings.scratch
-    if parent is None or len(bytes(parent)) > LONGEST_PARENT:
+    if parent is None or len(bytes(parent)) > longest:
         parent = Path(tempfile.gettempdir())
     return parent
 
@@ -61,14 +87,15 @@ def sweep_scratch(settings: Settings, *, dry: bool) -> tuple[int, int]:
 
 
 @contextlib.contextmanager
-def scratch_folder(settings: Settings) -> Iterator[Path]:
+def scratch_folder(settings: Settings, longest_parent: int = LONGEST_PARENT) -> Iterator[Path]:
     """Make a folder for sockets and running sandboxes that only we may open, and remove it afterwards.
 
     Folders that killed processes left beside it are removed first.
-    It lies below the setting ``scratch``, or below the system's temporary folder where that path would leave no room for a socket's name.
+    It lies below the setting ``scratch``, or below the system's temporary folder where that path would leave no room for a socket's name:
+    where it has more than ``longest_parent`` bytes.
     Raises InfrastructureError when it cannot be made.
     """
-    parent = scratch_parent(settings)
+    parent = scratch_parent(settings, longest_parent)
     try:
         parent.mkdir(parents=True, exist_ok=True)
         _sweep(parent)

@@ -37,7 +37,11 @@ class Collector:
 async def run_order(
     order: Order, loaded: Loaded, settings: Settings, stopper: Stopper
 ) -> tuple[RunManifest, list[TrialEnd]]:
-    """Run a whole order. Raises SpendingLimitError, and InfrastructureError when the run was paused by repeated failures of ours."""
+    """Run a whole order in this process: its trials are few.
+
+    Raises SpendingLimitError, and InfrastructureError when the run was paused by repeated failures of ours.
+    """
+    settings = settings.model_copy(update={"pool": "inline"})
     collector = Collector()
     with open_place(settings, backend_for(loaded.tasks, settings)) as place:
         ready = await make_ready(place, order, loaded)

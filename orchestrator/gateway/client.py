@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from orchestrator.errors import GatewayError, StoreError
 from orchestrator.gateway.wire import LaunchBody, LaunchName, ProbeBody, Registered, StopAnswer, StopWord
 from orchestrator.interfaces import Door, LaunchRequest, ProbeResult, Registration, RelaySink, Spending
+from orchestrator.records.ids import TrialId
 from orchestrator.records.outcome import Seal
 
 if TYPE_CHECKING:
@@ -89,6 +90,16 @@ class GatewayClient:
     async def spending(self, run: str) -> Spending:
         """Return what the launches of a run have used here so far. Raises GatewayError."""
         return await self._ask("GET", f"/admin/runs/{quote(run, safe='')}", Spending)
+
+    async def seal_lost(self, run: str, trial: TrialId, launch: int, epoch: int) -> Seal | None:
+        """Seal a launch that another client registered; None when the gateway does not know it. Raises GatewayError."""
+        name = LaunchName(run=run, trial=str(trial), launch=launch, epoch=epoch)
+        try:
+            return await self._ask("POST", f"/admin/launches/{name.id}/seal", Seal, name)
+        except GatewayError as error:
+            if error.cause == _RESTARTED["unknown_launch"]:
+                return None
+            raise
 
     async def _ask(self, method: str, path: str, answer: type[Answer], body: BaseModel | None = None) -> Answer:
         status, data = await self._send(method, path, body)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 from orchestrator.errors import Problem
 from orchestrator.interfaces import SandboxBackend
-from orchestrator.settings import Settings
 from orchestrator.spec.agent import RUNNABLE_AGENTS, Agent
 from orchestrator.spec.checks import RUNNABLE_CHECKS, RUNNABLE_INVARIANTS, CommandCheck
 from orchestrator.spec.submission import Submission
@@ -61,21 +60,10 @@ def _command_refusals(check: CommandCheck) -> Iterable[str]:
 def submission_refusals(submission: Submission, file: str) -> list[Problem]:
     """Return one problem for each field of a submission file that this version would ignore."""
     present = {
-        "pool": submission.pool != "inline",
         "kubernetes": bool(submission.kubernetes),
         "schedule": submission.schedule is not None,
     }
     return [Problem(file, field=name, message=_WITHOUT) for name, there in present.items() if there]
-
-
-def settings_refusals(settings: Settings) -> list[str]:
-    """Return one sentence for each setting that this version would ignore, with the place where it was set."""
-    present = {"pool": settings.pool != "inline"}
-    return [
-        f"setting {name} ({settings.sources.get(name, 'default')}): {_WITHOUT}"
-        for name, there in present.items()
-        if there
-    ]
 
 
 def refusals(

@@ -31,8 +31,8 @@ class Submission(Spec):
     """Patterns of task ids; all when empty."""
     backend: Literal["auto", "bubblewrap", "container", "kubernetes"] = "auto"
     """Where trials run."""
-    pool: Literal["inline", "ray"] = "inline"
-    """Who runs them."""
+    pool: Literal["inline", "ray"] | None = None
+    """Who runs them: this process, or processes of a Ray cluster; as the settings say when absent."""
     concurrency: int | None = Field(default=None, ge=1, le=256)
     """Trials at one time; by the machine's processors when absent."""
     limits: RunLimits = RunLimits()

@@ -108,9 +108,9 @@ def test_mistakes_of_a_submission_come_with_those_of_what_it_names(orchestrate, 
     assert "nowhere: there is no such suite folder" in done.stderr
     assert "nobody: no such agent" in done.stderr
     assert "3 problems; nothing was started" in done.stderr
-    (tmp_path / "run.yaml").write_text("suite: nowhere\nagents: [nobody]\npool: ray\n")
+    (tmp_path / "run.yaml").write_text("suite: nowhere\nagents: [nobody]\nschedule: 0 3 * * *\n")
     said = orchestrate("submit", "run.yaml", "--dry-run").stderr
-    assert "run.yaml: pool: is not honoured by this version" in said
+    assert "run.yaml: schedule: is not honoured by this version" in said
     assert "nowhere: there is no such suite folder" in said
     assert "nobody: no such agent" in said
 
@@ -134,19 +134,12 @@ def test_an_image_is_refused_with_what_helps_here(orchestrate, suite: Path) -> N
 
 def test_what_a_submission_asks_and_this_version_ignores_is_refused_by_name(orchestrate, tmp_path: Path) -> None:
     (tmp_path / "nightly.yaml").write_text(
-        f"suite: {STARTER}\nagents: [nop]\npool: ray\nkubernetes: {{namespace: a}}\nschedule: 0 3 * * *\n"
+        f"suite: {STARTER}\nagents: [nop]\nkubernetes: {{namespace: a}}\nschedule: 0 3 * * *\n"
     )
     done = orchestrate("submit", "nightly.yaml", "--dry-run")
     assert done.returncode == 2
-    for name in ("pool", "kubernetes", "schedule"):
+    for name in ("kubernetes", "schedule"):
         assert f"nightly.yaml: {name}: is not honoured by this version" in done.stderr
-
-
-def test_settings_that_this_version_ignores_are_refused_with_their_place(orchestrate, tmp_path: Path) -> None:
-    (tmp_path / "orchestrate.toml").write_text('pool = "ray"\n')
-    done = orchestrate("submit", STARTER, "--agent", "nop", "--dry-run")
-    assert done.returncode == 2
-    assert "setting pool (orchestrate.toml:1): is not honoured by this version" in done.stderr
 
 
 def test_more_trials_than_are_allowed_are_refused_with_both_numbers(orchestrate, tmp_path: Path) -> None:

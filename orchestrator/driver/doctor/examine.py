@@ -11,7 +11,6 @@ from orchestrator import wiring
 from orchestrator.driver.doctor import machine, parts
 from orchestrator.driver.doctor.checks import Check, Finding, run_checks
 from orchestrator.errors import Problem, SpecError
-from orchestrator.plan.refuse import settings_refusals
 from orchestrator.settings import Settings, SettingsFile
 from orchestrator.storage.health import Fact, store_health
 
@@ -53,8 +52,7 @@ class Visit:
 
 def visit(settings: Settings, problems: Sequence[Problem], *, models: bool = False) -> Visit:
     """Look at everything, at the same time. ``problems`` are those of loading the settings; ``models``: also call models."""
-    ignored = [Problem("settings", message=each) for each in settings_refusals(settings)]
-    found = [*problems, *_store_problems(settings), *ignored]
+    found = [*problems, *_store_problems(settings)]
     return Visit(
         settings=tuple(shown_settings(settings)),
         problems=tuple(found),

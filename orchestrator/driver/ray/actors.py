@@ -1,0 +1,165 @@
+"""The actors: what Ray starts, restarts and calls. Everything that they do is in ``coordinator.py`` and ``supervisor.py``.
+
+Ray makes an actor anew after its process died, by the same arguments; calls that were under way are lost, never repeated. So whoever calls
+asks again, and every method may be asked again. Errors of this project come back as values: an exception of ours need not survive Ray.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeVar
+
+from orchestrator import wiring
+from orchestrator.driver.purse import Purse
+from orchestrator.driver.ray.coordinator import Coordinator, Kind
+from orchestrator.driver.ray.desk import lease_view, open_desk, open_run
+from orchestrator.driver.ray.messages import Assignment, Batch, Failure, Orders, Report
+from orchestrator.driver.ray.supervisor import Supervisor
+from orchestrator.driver.services import Addresses
+from orchestrator.errors import InfrastructureError, OrchestrateError
+from orchestrator.interfaces import Allowance
+from orchestrator.plan.cost import nano
+from orchestrator.records.ids import TrialId
+from orchestrator.trial.allowance import Unlimited
+from orchestrator.trial.lost import Undertaker
+
+_PAUSE_SECONDS = 0.2
+"""Before the coordinator is asked again."""
+_Answer = TypeVar("_Answer")
+
+
+class CoordinatorActor:
+    """Runs a Coordinator on the driver's machine."""
+
+    def __init__(self, assignment: Assignment) -> None:
+        self._assignment = assignment
+        self._lock = asyncio.Lock()
+        self._made: Coordinator | None = None
+
+    async def report(self, report: Report) -> Orders | Failure:
+        """Take a supervisor's report."""
+        return await _answered(self._with(lambda here: here.report(report)))
+
+    async def reserve(self, index: int, name: str, trial: TrialId, launch: int) -> Failure | None:
+        """Let a supervisor start a launch, or say why not."""
+        return await _answered(self._with(lambda here: here.reserve(index, name, trial, launch)))
+
+    async def begin(self, kind: Kind, trials: list[TrialId], again: bool, stop: bool) -> str | Failure:
+        """Take trials on; returns the coordinator's name."""
+        return await _answered(self._with(lambda here: here.begin(kind, trials, again=again, stop=stop)))
+
+    async def poll(self, after: int, stop: bool) -> Batch | Failure:
+        """Tell what happened."""
+        return await _answered(self._with(lambda here: here.poll(after, stop=stop)))
+
+    async def _with(self, ask: Callable[[Coordinator], Awaitable[_Answer]]) -> _Answer:
+        async with self._lock:
+            if self._made is None:
+                self._made = await self._make()
+        return await ask(self._made)
+
+    async def _make(self) -> Coordinator:
+        given = self._assignment
+        store, manifest = await open_run(given)
+        at = Addresses.read(given.services)
+        if at is None:
+            msg = "the coordinator was started on another machine than the driver's"
+            raise InfrastructureError(msg, cause="coordinator_elsewhere")
+        gateway = wiring.gateway_client(at.gateway_socket, at.door_socket, at.gateway_token)
+        name = wiring.writer_id()
+        undertaker = Undertaker(
+            run=given.run,
+            store=store,
+            gateway=await gateway.__aenter__(),  # closed with this process
+            hold=lease_view(given, store).hold,
+            writer_id=name,
+            epoch=given.epoch,
+        )
+        allowance: Allowance = Unlimited()
+        if given.limit_usd is not None:
+            prices = wiring.prices(given.settings)
+            allowance = await Purse.load(store, manifest, nano(given.limit_usd), given.epoch, prices)
+        return Coordinator(name, manifest, store, undertaker, allowance, len(given.slots))
+
+
+class SupervisorActor:
+    """Runs a Supervisor."""
+
+    def __init__(self, assignment: Assignment, index: int) -> None:
+        self._assignment = assignment
+        self._index = index
+        self._working: asyncio.Task[Failure | None] | None = None
+
+    async def work(self, coordinator: Any) -> Failure | None:
+        """Work until this process is replaced; says why it cannot. Asked again, it is the same work.
+
+        The handle comes with the call: Ray does not keep one among the arguments by which an actor is made anew.
+        """
+        if self._working is None or self._working.done():
+            self._working = asyncio.create_task(_answered(self._work(ActorLine(coordinator))))
+        return await asyncio.shield(self._working)
+
+    async def _work(self, line: ActorLine) -> None:
+        supervisor = Supervisor(self._index, line, self._assignment.slots[self._index])
+        async with open_desk(self._assignment, supervisor.name) as desk:
+            crew = wiring.crew(
+                settings=desk.settings,
+                store=desk.store,
+                backend=desk.backend,
+                gateway=desk.gateway,
+                grader=desk.grader,
+                observer=supervisor,
+                labels=desk.labels,
+                ready=desk.ready,
+                hold=desk.hold,
+                epoch=self._assignment.epoch,
+                writer=supervisor.name,
+                allowance=supervisor,
+            )
+            await supervisor.work(desk.manifest, crew)
+
+
+class _Remote(Protocol):
+    """An actor's method as its handle has it."""
+
+    def remote(self, *arguments: object) -> Awaitable[Any]:
+        """Call it."""
+        ...
+
+
+class ActorLine:
+    """The way to the coordinator by calls of Ray. Implements ``supervisor.Line``."""
+
+    def __init__(self, coordinator: Any) -> None:
+        self._coordinator = coordinator
+
+    async def report(self, report: Report) -> Orders:
+        """Tell and be told."""
+        while True:
+            answer = await self._ask(self._coordinator.report, report)
+            if isinstance(answer, Orders):
+                return answer
+            await asyncio.sleep(_PAUSE_SECONDS)  # the driver hears the same failure and decides
+
+    async def reserve(self, index: int, name: str, trial: TrialId, launch: int) -> Failure | None:
+        """Ask to start a launch."""
+        answer: Failure | None = await self._ask(self._coordinator.reserve, index, name, trial, launch)
+        return answer
+
+    async def _ask(self, method: _Remote, *arguments: object) -> Any:
+        from ray.exceptions import RayActorError
+
+        while True:
+            try:
+                return await method.remote(*arguments)
+            except RayActorError:
+                await asyncio.sleep(_PAUSE_SECONDS)
+
+
+async def _answered(work: Awaitable[_Answer]) -> _Answer | Failure:
+    """Return what the work returns, or the error of this project that it raised."""
+    try:
+        return await work
+    except OrchestrateError as error:
+        return Failure.of(error)

@@ -1,0 +1,146 @@
+"""Everything that a supervisor needs on its machine: store, sandboxes, gateway and grader, proven to be those of its run."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator import __version__, wiring
+from orchestrator.driver.lease import LeaseView, Timing
+from orchestrator.driver.prepare import check_resume
+from orchestrator.driver.ray.messages import Assignment
+from orchestrator.driver.services import Addresses, local_services, scratch_folder
+from orchestrator.errors import GatewayError, NotFoundError, RefusedError, SpecError
+from orchestrator.interfaces import Gateway, Grader, ObjectStore, SandboxBackend
+from orchestrator.records import keys
+from orchestrator.records.manifest import RunManifest
+from orchestrator.settings import Settings, load_settings
+
+_LISTEN_SECONDS = 45.0
+"""For services that are being started again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Desk:
+    """Parts for a crew."""
+
+    manifest: RunManifest
+    settings: Settings
+    store: ObjectStore
+    backend: SandboxBackend
+    gateway: Gateway
+    grader: Grader
+    ready: Callable[[], Awaitable[None]]
+    hold: Callable[[], Awaitable[None]]
+    labels: Mapping[str, str]
+
+
+async def open_run(assignment: Assignment) -> tuple[ObjectStore, RunManifest]:
+    """Return the store and the manifest of the run. Raises RefusedError when the driver has other ones."""
+    if assignment.version != __version__:
+        msg = (
+            f"it has orchestrate {__version__}, the driver {assignment.version}; install the same version on all nodes"
+        )
+        raise RefusedError(msg)
+    store, key = wiring.object_store(assignment.settings.store), keys.manifest(assignment.run)
+    try:
+        data = await store.get(key)
+    except NotFoundError:
+        data = b""
+    if hashlib.sha256(data).hexdigest() != assignment.manifest_sha256:
+        msg = (
+            f"the store {assignment.settings.store} is another one there: it {'has another manifest' if data else 'has no manifest'} "
+            f"of run {assignment.run}; use a store that all nodes reach, such as s3://BUCKET/PREFIX"
+        )
+        raise RefusedError(msg)
+    return store, RunManifest.from_bytes(data, key)
+
+
+def lease_view(assignment: Assignment, store: ObjectStore) -> LeaseView:
+    """Return the proof that the driver still holds the run."""
+    return LeaseView(store, assignment.run, assignment.epoch, Timing(term_s=assignment.term_s))
+
+
+@contextlib.asynccontextmanager
+async def open_desk(assignment: Assignment, name: str) -> AsyncIterator[Desk]:
+    """Open everything, with services of its own where the driver's are out of reach.
+
+    Raises RefusedError, which names this node, when something is not as the run needs it, and InfrastructureError.
+    """
+    try:
+        async with contextlib.AsyncExitStack() as stack:
+            yield await _opened(assignment, name, stack)
+    except SpecError as error:
+        msg = f"node {socket.gethostname()} cannot run trials of {assignment.run}: {error}"
+        raise RefusedError(msg) from error
+
+
+async def _opened(assignment: Assignment, name: str, stack: contextlib.AsyncExitStack) -> Desk:
+    store, manifest = await open_run(assignment)
+    at = Addresses.read(assignment.services)
+    settings, scratch = assignment.settings, assignment.scratch
+    ready: Callable[[], Awaitable[None]]
+    if at is None:
+        settings = _settings_here(assignment)
+        check_resume(manifest, settings)
+        scratch = stack.enter_context(scratch_folder(settings))
+        services = await stack.enter_async_context(
+            local_services(settings, scratch, manifest.backend, concurrency=max(assignment.slots))
+        )
+        at, ready = services, services.ready
+    else:
+        ready = Listening(at).wait
+    backend = wiring.sandbox_backend(manifest.backend, scratch / f"sandboxes-{name}", settings)
+    labels = await backend.preflight()
+    gateway = wiring.gateway_client(at.gateway_socket, at.door_socket, at.gateway_token)
+    grader = wiring.grader_client(at.grader_socket, at.grader_token)
+    return Desk(
+        manifest=manifest,
+        settings=settings,
+        store=store,
+        backend=backend,
+        gateway=await stack.enter_async_context(gateway),
+        grader=await stack.enter_async_context(grader),
+        ready=ready,
+        hold=lease_view(assignment, store).hold,
+        labels=labels,
+    )
+
+
+def _settings_here(assignment: Assignment) -> Settings:
+    """Return the settings for services on this machine: folders and keys are its own, all else is the driver's."""
+    here = load_settings(Path.cwd())
+    own = {name: getattr(here, name) for name in ("cache", "logs", "scratch", "providers", "key_problems")}
+    return assignment.settings.model_copy(update=own)
+
+
+class Listening:
+    """Waits until gateway and grader of the driver take connections: it starts them again when they die."""
+
+    def __init__(self, at: Addresses) -> None:
+        self._sockets = {"gateway": at.gateway_socket, "grader": at.grader_socket}
+
+    async def wait(self) -> None:
+        """Return when both listen. Raises GatewayError when one does not for a long time."""
+        until = time.monotonic() + _LISTEN_SECONDS
+        for name, path in self._sockets.items():
+            while not await _listens(path):
+                if time.monotonic() > until:
+                    msg = f"the {name} at {path} takes no connection for {_LISTEN_SECONDS:.0f} s; see its log"
+                    raise GatewayError(msg, cause=f"{name}_gone")
+                await asyncio.sleep(0.2)
+
+
+async def _listens(path: str) -> bool:
+    try:
+        _, writer = await asyncio.open_unix_connection(path)
+    except OSError:
+        return False
+    writer.close()
+    return True
