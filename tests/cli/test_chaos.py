@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
 import signal
-import subprocess
 import sys
+import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli_world import DEMO, clean_environment
+from fire import TRIALS, Battle, check_nothing_left, check_result, check_rows, descendants, records
 
-WORDS = ("--samples", "2", "--tasks", "config-v2", "--tasks", "board-figure", "--run-id", "r1", "-n", "2")
-TRIALS = 12  # 2 tasks x 3 agents x 2 samples
-EXPECTED = {
-    **dict.fromkeys(("config-v2@oracle", "config-v2@careful", "config-v2@sloppy"), "passed"),
-    **dict.fromkeys(("board-figure@oracle", "board-figure@careful"), "passed"),
-    "board-figure@sloppy": "failed",
-}
+sys.path.insert(0, str(Path(__file__).parent.parent / "storage"))
+
+from s3_world import ADMIN, BUCKET, Server, environment, own_server
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
 VICTIMS = {
     "driver": None,
     "gateway": b"serve\0gateway",
@@ -31,24 +30,10 @@ VICTIMS = {
 }
 
 
-def start(folder: Path, *words: str | Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "orchestrator", *map(str, words)]
-    with (folder / "log").open("ab") as log:
-        return subprocess.Popen(command, cwd=folder, env=clean_environment(), stdout=log, stderr=log)
-
-
-def children(pid: int) -> list[int]:
-    found = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            for child in task.read_text().split():
-                found += [int(child), *children(int(child))]
-    return found
-
-
 def kill_one(driver: int, victim: str) -> bool:
+    """SIGKILL one process of that kind; returns whether there was one."""
     mark = VICTIMS[victim]
-    for pid in [driver] if mark is None else children(driver):
+    for pid in [driver] if mark is None else descendants(driver):
         with contextlib.suppress(OSError):
             if mark is None or mark in Path(f"/proc/{pid}/cmdline").read_bytes():
                 os.kill(pid, signal.SIGKILL)
@@ -56,43 +41,64 @@ def kill_one(driver: int, victim: str) -> bool:
     return False
 
 
-def read_all(folder: Path, kind: str) -> list[dict]:
-    return [json.loads(path.read_bytes()) for path in (folder / f".orchestrate/store/{kind}").rglob("*.json")]
+def restart(server: Server, pause: float) -> None:
+    server.kill()
+    time.sleep(pause)
+    server.start()
 
 
-def run_with_kills(folder: Path, seed: int, most: int) -> Counter[str]:
-    """Run to the end with a kill every few moments for a while. Returns what was killed."""
+def fight(battle: Battle, seed: int, most: int, server: Server | None = None) -> Counter[str]:
+    """Drive a run to its end with a kill every few moments until there were ``most``. Returns what was killed."""
     dice, killed = random.Random(seed), Counter()
-    process = start(folder, "submit", DEMO, *WORDS)
-    deadline = time.monotonic() + 240
-    while (process.poll() or not has_all(folder)) and time.monotonic() < deadline:
+    kinds = [*VICTIMS, "store"] if server else [*VICTIMS]
+    process, deadline = battle.submit(), time.monotonic() + 600
+    while time.monotonic() < deadline:
+        time.sleep(dice.uniform(0.1, 2))
+        if process.poll() is None and sum(killed.values()) < most:
+            victim = dice.choice(kinds)
+            if victim == "store":
+                again = threading.Thread(target=restart, args=(server, dice.uniform(0, 3)))
+                again.start()
+                again.join()
+                killed[victim] += 1
+            else:
+                killed[victim] += kill_one(process.pid, victim)
         if process.poll() is not None:
-            started = (folder / ".orchestrate/store/runs/r1/manifest.json").exists()
-            process.wait()
-            process = start(folder, "resume", "r1") if started else start(folder, "submit", DEMO, *WORDS)
-        time.sleep(dice.uniform(0.2, 3))
-        if sum(killed.values()) < most:
-            victim = dice.choice(list(VICTIMS))
-            killed[victim] += process.poll() is None and kill_one(process.pid, victim)
-    process.wait(timeout=120)
+            done = len(list(records(battle.objects(), "grades"))) == TRIALS
+            if done and process.returncode == 0:
+                break
+            process = battle.resume() if battle.has_run() else battle.submit()
+    assert process.wait(120) == 0, battle.log
     return killed
 
 
-def has_all(folder: Path) -> bool:
-    return len(read_all(folder, "grades/r1")) >= TRIALS
+@pytest.fixture
+def battle(tmp_path: Path) -> Iterator[Battle]:
+    here = Battle(tmp_path)
+    yield here
+    here.end()
 
 
-def check(folder: Path, killed: Counter[str]) -> None:
-    told = f"{dict(killed)}\n{(folder / 'log').read_text()[-4000:]}"
-    results = [outcome for outcome in read_all(folder, "outcomes/r1") if outcome["outcome_class"] == "result"]
-    assert Counter(Counter(outcome["trial"] for outcome in results).values()) == {1: TRIALS}, told
-    verdicts = {verdict["trial"]: verdict["result"] for verdict in read_all(folder, "grades/r1") if "result" in verdict}
-    assert {trial: EXPECTED[trial.rsplit(":", 1)[0]] for trial in verdicts} == verdicts, told
-    assert len(verdicts) == TRIALS, told
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(1, 21))
-def test_kills_lose_and_double_nothing_at_many_moments(tmp_path: Path, seed: int) -> None:
-    check(tmp_path, run_with_kills(tmp_path, seed, most=5))
+def test_kills_lose_and_double_nothing_at_many_moments(battle: Battle, seed: int) -> None:
+    killed = fight(battle, seed, most=6)
+    check_result(battle.objects(), f"{dict(killed)}\n{battle.log}")
+    check_rows(battle)
+    check_nothing_left(battle)
+    print(f"KILLED {sum(killed.values())} {dict(killed)}")
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_kills_with_a_bucket_whose_server_is_killed_too(tmp_path: Path, seed: int) -> None:
+    with own_server() as server, pytest.MonkeyPatch.context() as patch:
+        for name, value in environment(ADMIN).items():
+            patch.setenv(name, value)
+        battle = Battle(tmp_path, f"s3://{BUCKET}/fire?endpoint={server.endpoint}")
+        try:
+            killed = fight(battle, seed, most=5, server=server)
+            check_result(battle.objects(), f"{dict(killed)}\n{battle.log}")
+            check_rows(battle)
+            check_nothing_left(battle)
+        finally:
+            battle.end()
+    print(f"KILLED {sum(killed.values())} {dict(killed)}")
