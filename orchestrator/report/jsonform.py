@@ -66,6 +66,7 @@ def _agent(agent: AgentSummary) -> dict[str, Any]:
         "steps": dist_json(agent.steps),
         "termination_reason": dict(agent.termination_reason),
         "findings": dict(agent.findings),
+        "infra_share": agent.counts.infra_share,
         "lost_launches": dict(agent.lost_causes),
     }
 

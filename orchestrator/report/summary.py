@@ -65,6 +65,11 @@ class Counts:
         return self.passed + self.failed + self.abstained
 
     @property
+    def infra_share(self) -> float | None:
+        """Share of planned trials that were lost for our reasons; None without trials."""
+        return self.infra / self.planned if self.planned else None
+
+    @property
     def eligible(self) -> int:
         """planned - quarantined - not applicable."""
         return self.planned - self.quarantined - self.not_applicable

@@ -131,7 +131,7 @@ def _counts(summary: Summary, console: Console) -> None:
         counts = agent.counts
         shares = [
             f"{counts.of(word):,} ({percent(counts.of(word) / counts.planned)})"
-            if word == "infra" and counts.infra
+            if word == "infra" and counts.planned
             else f"{counts.of(word):,}"
             for word in words
         ]
