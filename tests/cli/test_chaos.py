@@ -6,6 +6,7 @@ import contextlib
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -30,14 +31,16 @@ VICTIMS = {
 }
 
 
-def kill_one(driver: int, victim: str) -> bool:
-    """SIGKILL one process of that kind; returns whether there was one."""
-    mark = VICTIMS[victim]
-    for pid in [driver] if mark is None else descendants(driver):
-        with contextlib.suppress(OSError):
-            if mark is None or mark in Path(f"/proc/{pid}/cmdline").read_bytes():
-                os.kill(pid, signal.SIGKILL)
-                return True
+def kill_one(driver: subprocess.Popen[bytes], victim: str) -> bool:
+    """SIGKILL one process of that kind as soon as there is one; returns whether there was."""
+    mark, deadline = VICTIMS[victim], time.monotonic() + 15
+    while driver.poll() is None and time.monotonic() < deadline:
+        for pid in [driver.pid] if mark is None else descendants(driver.pid):
+            with contextlib.suppress(OSError):
+                if mark is None or mark in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    os.kill(pid, signal.SIGKILL)
+                    return True
+        time.sleep(0.01)
     return False
 
 
@@ -53,7 +56,7 @@ def fight(battle: Battle, seed: int, most: int, server: Server | None = None) ->
     kinds = [*VICTIMS, "store"] if server else [*VICTIMS]
     process, deadline = battle.submit(), time.monotonic() + 600
     while time.monotonic() < deadline:
-        time.sleep(dice.uniform(0.1, 2))
+        time.sleep(dice.uniform(0.1, 4))
         if process.poll() is None and sum(killed.values()) < most:
             victim = dice.choice(kinds)
             if victim == "store":
@@ -62,7 +65,7 @@ def fight(battle: Battle, seed: int, most: int, server: Server | None = None) ->
                 again.join()
                 killed[victim] += 1
             else:
-                killed[victim] += kill_one(process.pid, victim)
+                killed[victim] += kill_one(process, victim)
         if process.poll() is not None:
             done = len(list(records(battle.objects(), "grades"))) == TRIALS
             if done and process.returncode == 0:

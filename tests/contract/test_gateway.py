@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.errors import GatewayError, InfrastructureError
+from orchestrator.errors import GatewayError, InfrastructureError, StoreError
 from orchestrator.interfaces import Gateway, ProbeResult
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "gateway"))
@@ -84,6 +84,22 @@ def test_every_failure_is_infrastructure_with_a_cause(world):
         await here.client.close()
 
     asyncio.run(live())
+
+
+def test_a_store_that_fails_behind_it_is_a_store_error(world, monkeypatch):
+    async def full(*_):
+        msg = "no space"
+        raise StoreError(msg, cause="store_full")
+
+    async def live():
+        async with world().running() as here:
+            registration = await here.client.register(here.request())
+            monkeypatch.setattr(here.store, "put_blob", full)
+            await here.client.seal(registration.launch)
+
+    with pytest.raises(StoreError, match="no space") as caught:
+        asyncio.run(live())
+    assert caught.value.cause == "store_full"
 
 
 def test_a_probe_asks_a_model_once_and_leaves_no_trace(world):

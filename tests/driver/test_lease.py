@@ -163,6 +163,59 @@ async def test_a_driver_that_could_not_renew_reads_before_it_writes(store: Fragi
 
 
 @sync
+async def test_a_driver_that_was_taken_over_while_it_slept_gives_no_sign_of_life(store: Fragile) -> None:
+    now = [0.0]
+    claim = await silent_claim(store)
+    lease = Lease(store, claim, Timing(term_s=15, clock=lambda: now[0]), drive_status)
+    assert await lease.beat()
+    await silent_claim(store, epoch=2)
+    before, now[0] = await store.list(""), 60.0
+    assert not await lease.beat()
+    assert await store.list("") == before
+
+
+@sync
+async def test_a_store_that_stays_away_is_not_waited_for_for_ever(store: Fragile) -> None:
+    now = [0.0]
+    view = LeaseView(store, "r", 1, Timing(patience_s=600, clock=lambda: now[0]))
+    store.away = True
+    holding = asyncio.create_task(view.hold())
+    await asyncio.sleep(0.05)
+    assert not holding.done()
+    now[0] = 601.0
+    with pytest.raises(StoreError, match="503"):
+        await asyncio.wait_for(holding, 30)
+
+
+@sync
+async def test_a_silent_store_is_told_of_once_for_each_silence(store: Fragile) -> None:
+    told: list[float] = []
+    async with drive_run(store, "r", "w", timing=QUICK) as lease:
+        lease.on_silence = told.append
+        await asyncio.sleep(0.15)
+        assert told == []
+        store.away = True
+        while not told:
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(0.5)
+        assert told == [QUICK.trust_s]
+        store.away = False
+
+
+def test_a_process_that_is_hidden_from_us_is_not_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = this_process()
+    monkeypatch.setattr(
+        "orchestrator.driver.process._read", lambda path: None if "stat" in str(path) else path.read_text().strip()
+    )
+
+    def refused(pid: int, number: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", refused)
+    assert not is_gone(here)
+
+
+@sync
 async def test_a_renewed_claim_is_trusted_for_two_thirds_of_its_term(store: Fragile) -> None:
     now = [0.0]
     claim = await silent_claim(store)
@@ -211,7 +264,8 @@ async def test_the_reason_of_a_release_is_what_happened(store: Fragile) -> None:
         async with drive_run(store, "r", "w2", timing=QUICK):
             raise StoreError("no room")
     driving = asyncio.create_task(drive_for_ever(store))
-    await asyncio.sleep(0.05)
+    while not await store.exists(keys.beat("r", 3, 1)):
+        await asyncio.sleep(0.01)
     driving.cancel()
     await asyncio.gather(driving, return_exceptions=True)
     told = [Release.from_bytes(await store.get(keys.release("r", epoch))) for epoch in (1, 2, 3)]

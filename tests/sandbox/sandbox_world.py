@@ -141,6 +141,8 @@ class FakeGateway:
     refuse: str | None = None
     lose_replies: int = 0
     lie: bool = False
+    failing: str = ""
+    """What the relay says of its store, if it fails."""
 
     @property
     def door(self) -> Door:
@@ -176,7 +178,10 @@ class FakeGateway:
         status = "409 Conflict" if name in self.blobs else "200 OK"
         kept = self.blobs.setdefault(name, body)
         digest = hashlib.sha256(kept + b"x" if self.lie else kept).hexdigest()
-        if self.lose_replies:
+        if self.failing:
+            reply = json.dumps({"error": {"type": self.failing, "message": "no"}}).encode()
+            writer.write(f"HTTP/1.1 503 Busy\r\nContent-Length: {len(reply)}\r\n\r\n".encode() + reply)
+        elif self.lose_replies:
             self.lose_replies -= 1
         else:
             reply = json.dumps({"key": f"blobs/r/{Path(name).name}", "sha256": digest, "size": len(kept)}).encode()

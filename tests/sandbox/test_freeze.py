@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sandbox_world import FakeGateway, backend, life, shell, spec_of, workspace
 
-from orchestrator.errors import SandboxError
+from orchestrator.errors import SandboxError, StoreError
 from orchestrator.records.state import Entry
 
 CHANGE = "rm old.txt; echo b > src/b.py; echo 'a = 2' > src/a.py; chmod -x run.sh; mkdir empty; echo '{}' > /output/final.json"
@@ -148,6 +148,13 @@ def test_a_relay_that_holds_other_bytes_is_not_believed(gateway: FakeGateway):
     with pytest.raises(SandboxError, match="holds other bytes") as caught:
         asyncio.run(freeze_big(gateway))
     assert caught.value.cause == "freeze"
+
+
+def test_a_store_that_fails_behind_the_relay_is_named(gateway: FakeGateway):
+    gateway.failing = "store_full"
+    with pytest.raises(StoreError, match="503") as caught:
+        asyncio.run(freeze_big(gateway))
+    assert caught.value.cause == "store_full"
 
 
 def test_a_relay_that_is_not_there_is_our_failure(gateway: FakeGateway):

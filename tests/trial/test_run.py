@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from orchestrator.errors import GatewayError, InfrastructureError, LeaseLostError, SandboxError
+from orchestrator.errors import GatewayError, InfrastructureError, LeaseLostError, SandboxError, StoreError
 from orchestrator.interfaces import Door, PlannedTrial, Registration, RelaySink
 from orchestrator.records.base import BlobRef
 from orchestrator.records.ids import TrialId
@@ -106,8 +106,11 @@ class Losing:
 
     open = None
 
+    def __init__(self, error: InfrastructureError) -> None:
+        self.error = error
+
     async def fetch(self, *_: object) -> Path:
-        raise SandboxError("lost", cause="sandbox_lost")
+        raise self.error
 
 
 class Notes:
@@ -129,8 +132,16 @@ class Notes:
 async def at_once() -> None: ...
 
 
+LOST = SandboxError("lost", cause="sandbox_lost")
+
+
 def lose(
-    folder: Path, *models: str, seals: bool, hold: Any = at_once, stopped: bool = False
+    folder: Path,
+    *models: str,
+    seals: bool = True,
+    hold: Any = at_once,
+    stopped: bool = False,
+    error: InfrastructureError = LOST,
 ) -> tuple[list[str], BaseException | None]:
     """Run a trial whose sandbox is lost. Returns what the allowance was asked, and what came out beside an outcome."""
     notes, unused = Notes(), cast("Any", None)
@@ -140,8 +151,8 @@ def lose(
 
     crew = Crew(
         store=FileStore(folder),
-        bundles=cast("Any", Losing()),
-        sandboxes=cast("Any", Losing()),
+        bundles=cast("Any", Losing(error)),
+        sandboxes=cast("Any", Losing(error)),
         gateway=cast("Any", SealsOnly(seals)),
         grader=unused,
         render=render,
@@ -192,3 +203,21 @@ def test_a_launch_that_waited_while_the_run_was_stopped_is_not_started(tmp_path:
     (path,) = tmp_path.rglob("1.json")
     outcome = Outcome.from_bytes(path.read_bytes())
     assert (outcome.outcome_class, outcome.termination_reason, outcome.error) == ("cancelled", "cancelled", None)
+
+
+@pytest.mark.parametrize(
+    "cause", ["store_full", "store_read_only", "store_unavailable", "bundle_cache", "trajectory_unwritable"]
+)
+def test_a_store_that_fails_for_all_uses_up_no_launch(tmp_path: Path, cause: str) -> None:
+    said, error = lose(tmp_path, error=StoreError("no space", cause=cause))
+    assert isinstance(error, StoreError)
+    assert said == ["reserve 1", "forfeit 1"]
+    assert list(tmp_path.rglob("*.json")) == []
+
+
+@pytest.mark.parametrize("cause", ["store_not_found", "bundle_digest", "store_name", "record_unreadable"])
+def test_one_object_that_cannot_be_had_is_the_launchs_trouble(tmp_path: Path, cause: str) -> None:
+    said, error = lose(tmp_path, error=StoreError("gone", cause=cause))
+    assert error is None
+    assert said == ["reserve 1", "settle 1: 1234"]
+    assert [path.name for path in tmp_path.rglob("*.json")] == ["1.json"]
