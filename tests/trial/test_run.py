@@ -221,3 +221,17 @@ def test_one_object_that_cannot_be_had_is_the_launchs_trouble(tmp_path: Path, ca
     assert error is None
     assert said == ["reserve 1", "settle 1: 1234"]
     assert [path.name for path in tmp_path.rglob("*.json")] == ["1.json"]
+
+
+def test_nothing_is_committed_once_another_driver_has_the_run(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    async def taken_meanwhile() -> None:
+        asked.append(1)
+        if len(asked) > 1:
+            raise LeaseLostError("taken")
+
+    said, error = lose(tmp_path, hold=taken_meanwhile)
+    assert isinstance(error, LeaseLostError)
+    assert said == ["reserve 1", "forfeit 1"]
+    assert list(tmp_path.rglob("*.json")) == []
