@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from cli_world import STARTER, clean_environment
-from test_chaos import children, read_all
+from fire import descendants
 
 TASKS = ("--tasks", "config-v2", "--tasks", "csv-quoted-fields")
 UNLIKE = {"run", "run_id", "created_at", "submitted", "pool", "manifest"}
@@ -27,6 +27,11 @@ def comparable(value: object) -> object:
         timed = {"latency_s", "waiting_s", "setup_s", "freeze_s"}
         return {name: comparable(each) for name, each in value.items() if name not in UNLIKE | timed}
     return [comparable(each) for each in value] if isinstance(value, list) else value
+
+
+def read_all(folder: Path, kind: str) -> list[dict]:
+    """Return all records of a kind in the run's store."""
+    return [json.loads(path.read_bytes()) for path in (folder / f".orchestrate/store/{kind}").rglob("*.json")]
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +52,7 @@ def wait_for(look, seconds: float = 60, told=lambda: ""):
 def actors(driver: int, name: bytes) -> list[int]:
     """Return the actor processes of a driver."""
     found = []
-    for pid in children(driver):
+    for pid in descendants(driver):
         with contextlib.suppress(OSError):
             if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::" + name):
                 found.append(pid)
@@ -56,7 +61,7 @@ def actors(driver: int, name: bytes) -> list[int]:
 
 def named(driver: int, name: str) -> list[int]:
     found = []
-    for pid in children(driver):
+    for pid in descendants(driver):
         with contextlib.suppress(OSError):
             if Path(f"/proc/{pid}/comm").read_text().strip() == name:
                 found.append(pid)
@@ -96,7 +101,7 @@ def test_without_its_cluster_or_driver_nothing_runs_on_and_resume_ends_the_run(
 ) -> None:
     driver = submitted(tmp_path, "--samples", "4")
     wait_for(lambda: read_all(tmp_path, "outcomes/r1"), 120)
-    tree = children(driver.pid)
+    tree = descendants(driver.pid)
     os.kill(driver.pid if victim == "driver" else named(driver.pid, victim)[0], signal.SIGKILL)
     code = driver.wait(120)
     if victim != "driver":
