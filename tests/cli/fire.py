@@ -45,6 +45,8 @@ class Battle:
             **variables,
             "FIRE": str(folder),  # by which every process of this run is found
         }
+        self.more_words: tuple[str, ...] = ()
+        """Added to ``submit``."""
         self.started: list[subprocess.Popen[bytes]] = []
 
     def start(self, *words: str | Path) -> subprocess.Popen[bytes]:
@@ -55,7 +57,7 @@ class Battle:
         return process
 
     def submit(self) -> subprocess.Popen[bytes]:
-        return self.start("submit", DEMO, *WORDS, "--run-id", self.run_id)
+        return self.start("submit", DEMO, *WORDS, "--run-id", self.run_id, *self.more_words)
 
     def resume(self) -> subprocess.Popen[bytes]:
         return self.start("resume", self.run_id)

@@ -29,11 +29,12 @@ VICTIMS = {
     "grader": b"grader_service\0serve",
     "keeper": b"keeper",
 }
+RAY_VICTIMS = {"worker": b"ray::", "raylet": b"raylet/raylet", "head": b"gcs_server"}
 
 
 def kill_one(driver: subprocess.Popen[bytes], victim: str) -> bool:
     """SIGKILL one process of that kind as soon as there is one; returns whether there was."""
-    mark, deadline = VICTIMS[victim], time.monotonic() + 15
+    mark, deadline = {**VICTIMS, **RAY_VICTIMS}[victim], time.monotonic() + 15
     while driver.poll() is None and time.monotonic() < deadline:
         for pid in [driver.pid] if mark is None else descendants(driver.pid):
             with contextlib.suppress(OSError):
@@ -50,10 +51,12 @@ def restart(server: Server, pause: float) -> None:
     server.start()
 
 
-def fight(battle: Battle, seed: int, most: int, server: Server | None = None) -> Counter[str]:
+def fight(
+    battle: Battle, seed: int, most: int, server: Server | None = None, kinds: tuple[str, ...] = tuple(VICTIMS)
+) -> Counter[str]:
     """Drive a run to its end with a kill every few moments until there were ``most``. Returns what was killed."""
     dice, killed = random.Random(seed), Counter()
-    kinds = [*VICTIMS, "store"] if server else [*VICTIMS]
+    kinds = (*kinds, "store") if server else kinds
     process, deadline = battle.submit(), time.monotonic() + 600
     while time.monotonic() < deadline:
         time.sleep(dice.uniform(0.1, 4))
@@ -104,4 +107,14 @@ def test_kills_with_a_bucket_whose_server_is_killed_too(tmp_path: Path, seed: in
             check_nothing_left(battle)
         finally:
             battle.end()
+    print(f"KILLED {sum(killed.values())} {dict(killed)}")
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_kills_of_a_run_on_ray(battle: Battle, seed: int) -> None:
+    battle.more_words = ("--pool", "ray")
+    killed = fight(battle, seed, most=4, kinds=(*VICTIMS, *RAY_VICTIMS))
+    check_result(battle.objects(), f"{dict(killed)}\n{battle.log}")
+    check_rows(battle)
+    check_nothing_left(battle)
     print(f"KILLED {sum(killed.values())} {dict(killed)}")

@@ -139,6 +139,51 @@ async def test_fifty_takers_have_one_winner(store: Fragile) -> None:
     assert [each for each in taken if each is not None] == [2]
 
 
+_TAKING = """
+import asyncio, sys
+from pathlib import Path
+from orchestrator.driver.lease import Timing, take_run
+from orchestrator.errors import RefusedError
+from orchestrator.storage.file import FileStore
+
+async def take(name):
+    try:
+        return (await take_run(FileStore(Path(sys.argv[1])), "r", name, Timing(term_s=0.3), lambda _: None)).epoch
+    except RefusedError:
+        return 0
+
+async def main():
+    print("ready", flush=True)
+    sys.stdin.read()
+    print(*await asyncio.gather(*(take(f"{sys.argv[2]}-{n}") for n in range(10))), flush=True)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+def test_fifty_takers_in_five_processes_have_one_winner(store: Fragile) -> None:
+    asyncio.run(silent_claim(store))
+    words = [sys.executable, "-c", _TAKING, str(store.root)]
+    takers = [
+        subprocess.Popen([*words, str(n)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for n in range(5)
+    ]
+    for taker in takers:
+        assert taker.stdout is not None
+        assert taker.stdout.readline() == "ready\n"
+    for taker in takers:
+        assert taker.stdin is not None
+        taker.stdin.close()  # everybody starts at once
+    epochs = []
+    for taker in takers:
+        assert taker.stdout is not None
+        epochs += taker.stdout.read().split()
+        taker.stdout.close()
+        assert taker.wait() == 0
+    assert sorted(epochs) == ["0"] * 49 + ["2"]
+    assert asyncio.run(store.list(keys.claims("r"))) == [keys.claim("r", 1), keys.claim("r", 2)]
+
+
 @sync
 async def test_the_loser_is_cancelled_and_says_who_has_the_run(store: Fragile) -> None:
     async def drive() -> None:
