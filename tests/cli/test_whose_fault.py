@@ -80,6 +80,6 @@ def test_what_agents_break_is_their_result(tmp_path: Path) -> None:
     assert report["honest"]["counts"]["passed"] == TRIALS
     assert report["filler"]["termination_reason"] == {"out_of_disk": TRIALS}
     assert report["talker"]["termination_reason"] == {"completed": TRIALS}
-    assert {*report["forker"]["termination_reason"]} <= {"out_of_processes", "unhandled_exception"}
+    assert {*report["forker"]["termination_reason"]} <= {"out_of_processes", "unhandled_exception", "wall_clock"}
     assert report["mumbler"]["termination_reason"] == {"completed": TRIALS}
     assert "paused" not in done.stderr
