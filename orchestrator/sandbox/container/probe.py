@@ -47,5 +47,9 @@ def _libraries(program: str) -> list[str]:
     if not Path(program).exists():
         msg = f"this machine has no {program}, from which the container backend makes its first container"
         raise RefusedError(msg)
-    done = subprocess.run(["ldd", program], capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(["ldd", program], capture_output=True, text=True, check=False)
+    except OSError as error:
+        msg = f"the container backend makes its first container from this machine's {program}, and cannot start ldd: {error.strerror}"
+        raise RefusedError(msg) from error
     return sorted(set(re.findall(r"(/\S+)(?= \(0x)", done.stdout)))
