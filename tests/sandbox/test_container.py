@@ -105,7 +105,7 @@ def test_the_end_of_the_driver_ends_every_container():
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=ROOT) as driver:
         for _ in range(4):
             assert driver.stdout.readline() == b"up\n"
-        assert len(running("82.125")) == 4
+        asyncio.run(until(lambda: len(running("82.125")) == 4))
         driver.send_signal(signal.SIGKILL)
     asyncio.run(until(lambda: not running("82.125")))
     asyncio.run(gone("abandoned"))
