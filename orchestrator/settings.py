@@ -28,6 +28,8 @@ KNOWN_PROVIDERS = {
 """Providers that need no file: their key's variable, and their address for chat completions."""
 MOST_AT_ONE_TIME = 256
 """Trials that one machine may run at one time, and gradings that one grader takes."""
+MOST_PRICE_USD = 100_000
+"""For a million tokens: above every real price, and low enough for sums in billionths of a dollar to fit in 64 bits."""
 _KEY_BYTES = 64 << 10
 _SETTABLE = (
     ("store",),
@@ -134,13 +136,13 @@ class KeyedProvider(Provider):
 class ModelPrice(_Part):
     """US dollars for a million tokens."""
 
-    input: float = Field(ge=0)
+    input: float = Field(ge=0, le=MOST_PRICE_USD)
     """Uncached input tokens."""
-    output: float = Field(ge=0)
+    output: float = Field(ge=0, le=MOST_PRICE_USD)
     """Output tokens, reasoning included."""
-    cache_read: float | None = Field(default=None, ge=0)
+    cache_read: float | None = Field(default=None, ge=0, le=MOST_PRICE_USD)
     """Input tokens read from a cache; as ``input`` when absent."""
-    cache_write: float | None = Field(default=None, ge=0)
+    cache_write: float | None = Field(default=None, ge=0, le=MOST_PRICE_USD)
     """Input tokens written to a cache; as ``input`` when absent."""
 
 

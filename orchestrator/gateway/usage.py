@@ -8,7 +8,8 @@ from typing import Any
 from orchestrator.records.usage import Usage
 from orchestrator.spec.agent import Price
 
-_MOST_TOKENS = 10**12
+_MOST_TOKENS = 10**8
+"""In one response. More is nonsense, and at the dearest price the sum over a run would leave 64 bits."""
 CHARACTERS_PER_TOKEN = 4
 """Estimate where a response reports no usage."""
 

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, StringConstraints, model_validator
 
+from orchestrator.settings import MOST_PRICE_USD
 from orchestrator.spec.base import RelativePath, Spec
 
 RUNNABLE_AGENTS = frozenset({"command", "react", "scripted", "oracle", "nop"})
@@ -22,13 +23,13 @@ def is_scripted(model: str) -> bool:
 class Price(Spec):
     """US dollars for a million tokens."""
 
-    input: float = Field(ge=0)
+    input: float = Field(ge=0, le=MOST_PRICE_USD)
     """Uncached input tokens."""
-    output: float = Field(ge=0)
+    output: float = Field(ge=0, le=MOST_PRICE_USD)
     """Output tokens, reasoning included."""
-    cache_read: float | None = Field(default=None, ge=0)
+    cache_read: float | None = Field(default=None, ge=0, le=MOST_PRICE_USD)
     """Input tokens read from a cache; as ``input`` when absent."""
-    cache_write: float | None = Field(default=None, ge=0)
+    cache_write: float | None = Field(default=None, ge=0, le=MOST_PRICE_USD)
     """Input tokens written to a cache; as ``input`` when absent."""
 
 

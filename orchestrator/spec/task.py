@@ -205,7 +205,7 @@ class Budgets(Spec):
     """Working time in seconds: wall clock without waiting at the gateway."""
     hard_wall_seconds: int | None = Field(default=None, gt=0)
     """Wall clock in seconds after which the sandbox is ended in any case; twice ``max_wall_seconds`` when absent."""
-    max_tokens: int = Field(default=200_000, gt=0)
+    max_tokens: int = Field(default=200_000, gt=0, le=10**9)
     """Tokens of all model calls, in and out."""
     max_cost_usd: float | None = Field(default=None, gt=0)
     """US dollars of all model calls. Refused for a model without a known price."""

@@ -96,6 +96,7 @@ def test_costs_are_exact():
         {"prompt_tokens": 1},
         {"prompt_tokens": -1, "completion_tokens": 1},
         {"prompt_tokens": True, "completion_tokens": 1},
+        {"prompt_tokens": 10**9, "completion_tokens": 1},
     ],
 )
 def test_a_usage_that_is_nonsense_is_no_usage(reported):

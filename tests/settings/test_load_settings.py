@@ -119,6 +119,10 @@ def test_all_mistakes_at_once_each_in_its_place(tmp_path: Path) -> None:
             "orchestrate.toml:3:1: providers.a.key: give one",
         ),
         ('[providers."A B"]\nbase_url="https://x"\n', "orchestrate.toml:1:1: providers.A B: must be a provider's name"),
+        (
+            '[prices."a/b"]\ninput=1e300\noutput=1\n',
+            "orchestrate.toml:2:1: prices.a/b.input: must be less than or equal to 100000",
+        ),
         ("[prices.gpt]\ninput=1\noutput=1\n", "orchestrate.toml:1:1: prices.gpt: must be PROVIDER/NAME"),
     ],
 )

@@ -411,6 +411,11 @@ def test_an_agent_with_all_its_files(agent: Path, suite: Path) -> None:
     assert check_scripts(loaded, load_suite(suite)) == []
 
 
+def test_amounts_that_no_sum_could_hold_are_refused(agent: Path, write: Write) -> None:
+    agent.write_text(AGENT.replace("input: 1,", "input: 1.0e+300,"))
+    assert problems(lambda: load_agent(agent))[0].endswith("must be at most 100000, is 1e+300")
+
+
 @pytest.mark.parametrize(
     ("name", "old", "new"),
     [
