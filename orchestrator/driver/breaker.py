@@ -8,6 +8,8 @@ from orchestrator.records.ids import TrialId
 
 LIMIT = 10
 """Identical failures in a row after which nothing more is launched."""
+LOST = "supervisor_lost"
+"""Cause of launches whose process died. One death takes many launches at once, so they are not counted here: the pool counts deaths."""
 
 
 class Breaker:
@@ -30,12 +32,16 @@ class Breaker:
 
     def launch_failed(self, trial: TrialId, launch: int, cause: str, message: str) -> None:
         """Count it when it is the same cause as the last one."""
+        if cause != LOST:
+            self._note(cause, message)
+        self._observer.launch_failed(trial, launch, cause, message)
+
+    def _note(self, cause: str, message: str) -> None:
         self._count = self._count + 1 if cause == self._cause else 1
         self._cause = cause
         if self._count >= LIMIT and self.error is None:
             msg = f"paused after {self._count} launches in a row failed with {cause!r}: {message}"
             self.error = InfrastructureError(msg, cause=cause)
-        self._observer.launch_failed(trial, launch, cause, message)
 
     def ended(self, end: TrialEnd) -> None:
         """A result shows that things work: start counting anew."""

@@ -230,6 +230,8 @@ class Handle:
         self._instance: Any = None
         self._calls: set[asyncio.Task[Any]] = set()
         self.deaths = 0
+        self.away = 0
+        """Calls that find nobody there, after it was killed."""
 
     def __getattr__(self, name: str) -> Any:
         return _Method(self, name)
@@ -237,6 +239,9 @@ class Handle:
     async def call(self, name: str, arguments: tuple[object, ...]) -> Any:
         await asyncio.sleep(0)
         if self._instance is None:
+            if self.away:
+                self.away -= 1
+                raise RayActorError()
             self._instance = self._make()
         task = asyncio.create_task(getattr(self._instance, name)(*arguments))
         self._calls.add(task)
@@ -292,9 +297,9 @@ class FakeSupervisor(SupervisorActor):
         super().__init__(None, index)  # type: ignore[arg-type]
         self._parts = (world, manifest, slots)
 
-    async def _work(self, line: ActorLine) -> None:
+    async def _work(self, line: ActorLine, generation: int) -> None:
         world, manifest, slots = self._parts
-        supervisor = Supervisor(self._index, line, slots)
+        supervisor = Supervisor(self._index, generation, line, slots)
         await supervisor.work(manifest, world.crew(supervisor, supervisor, supervisor.name))
 
 

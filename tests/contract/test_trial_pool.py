@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from pool_world import World, manifest_of, open_pool
 
 from orchestrator.driver.committed import load_committed
 from orchestrator.driver.execute import execute, what_is_left
+from orchestrator.driver.ray import pool
 from orchestrator.errors import InfrastructureError, LeaseLostError, SpendingLimitError, StoreError
 from orchestrator.plan.trials import all_trials
 from orchestrator.records.outcome import Outcome
@@ -270,5 +272,78 @@ def test_a_lost_cluster_pauses_the_run_with_its_cause(tmp_path: Path) -> None:
             with pytest.raises(InfrastructureError, match="raylet died") as caught:
                 await running
         assert caught.value.cause == "ray_lost"
+
+    drive(work())
+
+
+def test_one_death_among_many_trials_does_not_pause_the_run(tmp_path: Path) -> None:
+    world, manifest = World(tmp_path, seconds=0.3), manifest_of(24)
+
+    async def work():
+        async with open_pool("ray", world, manifest, (12, 12)) as driven:
+            running = asyncio.ensure_future(execute(manifest, world.store, driven.pool, driven.breaker))
+            while world.running < 24:
+                await asyncio.sleep(0.01)
+            await driven.actors.supervisors[0].kill()
+            execution = await running
+        assert (execution.ended, execution.left, execution.paused) == (24, 0, None)
+
+    drive(work())
+
+
+def test_a_clock_that_is_set_back_does_not_keep_a_successor_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, manifest = World(tmp_path, seconds=0.3), manifest_of(4)
+
+    async def work():
+        async with open_pool("ray", world, manifest, (1, 1)) as driven:
+            running = asyncio.ensure_future(execute(manifest, world.store, driven.pool, driven.breaker))
+            while world.running < 2:
+                await asyncio.sleep(0.01)
+            hour_ago = time.time() - 3600
+            monkeypatch.setattr(time, "time", lambda: hour_ago)
+            await driven.actors.supervisors[0].kill()
+            async with asyncio.timeout(10):
+                execution = await running
+        assert (execution.ended, execution.left) == (4, 0)
+
+    drive(work())
+
+
+def test_an_actor_that_takes_long_to_come_back_died_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world, manifest = World(tmp_path, seconds=0.05), manifest_of(6)
+    monkeypatch.setattr(pool, "_PAUSE_SECONDS", 0.001)
+
+    async def work():
+        async with open_pool("ray", world, manifest) as driven:
+            running = asyncio.ensure_future(execute(manifest, world.store, driven.pool, driven.breaker))
+            while world.running < 4:
+                await asyncio.sleep(0.01)
+            for each in (driven.actors.coordinator, *driven.actors.supervisors):
+                each.away = 40
+                await each.kill()
+            execution = await running
+            assert [each.away for each in (driven.actors.coordinator, *driven.actors.supervisors)] == [0, 0, 0]
+        assert (execution.ended, execution.left) == (6, 0)
+
+    drive(work())
+
+
+def test_an_actor_that_never_comes_back_ends_the_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world, manifest = World(tmp_path, seconds=30), manifest_of(2)
+    monkeypatch.setattr(pool, "_COMEBACK_SECONDS", 0.5)
+
+    async def work():
+        async with open_pool("ray", world, manifest, (1, 1)) as driven:
+            running = asyncio.ensure_future(execute(manifest, world.store, driven.pool, driven.breaker))
+            await world.started.wait()
+            driven.actors.supervisors[1].away = 10**9
+            await driven.actors.supervisors[1].kill()
+            with pytest.raises(
+                InfrastructureError, match="supervisor 1 died and Ray has not brought it back"
+            ) as caught:
+                await running
+        assert caught.value.cause == "supervisors_die"
 
     drive(work())

@@ -91,17 +91,20 @@ class SupervisorActor:
         self._index = index
         self._working: asyncio.Task[Failure | None] | None = None
 
-    async def work(self, coordinator: Any) -> Failure | None:
-        """Work until this process is replaced; says why it cannot. Asked again, it is the same work.
+    async def greet(self) -> None:
+        """Answer, which shows that this process is there."""
+
+    async def work(self, coordinator: Any, generation: int) -> Failure | None:
+        """Work until this process is replaced; says why it cannot. Asked again, it is the same work. ``generation``: see ``Report``.
 
         The handle comes with the call: Ray does not keep one among the arguments by which an actor is made anew.
         """
         if self._working is None or self._working.done():
-            self._working = asyncio.create_task(_answered(self._work(ActorLine(coordinator))))
+            self._working = asyncio.create_task(_answered(self._work(ActorLine(coordinator), generation)))
         return await asyncio.shield(self._working)
 
-    async def _work(self, line: ActorLine) -> None:
-        supervisor = Supervisor(self._index, line, self._assignment.slots[self._index])
+    async def _work(self, line: ActorLine, generation: int) -> None:
+        supervisor = Supervisor(self._index, generation, line, self._assignment.slots[self._index])
         async with open_desk(self._assignment, supervisor.name) as desk:
             crew = wiring.crew(
                 settings=desk.settings,

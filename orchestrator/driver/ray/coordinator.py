@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Literal
 
-from orchestrator.driver.breaker import Breaker
+from orchestrator.driver.breaker import LOST, Breaker
 from orchestrator.driver.committed import load_committed, load_end
 from orchestrator.driver.ray.floor import Floor
 from orchestrator.driver.ray.messages import (
@@ -41,8 +41,6 @@ _POLL_SECONDS = 0.25
 """How long a call of the driver is held while nothing happens."""
 _BATCH = 200
 """Events in one answer."""
-LOST = "supervisor_lost"
-"""Cause of launches whose supervisor died."""
 Kind = Literal["run", "grade"]
 
 

@@ -14,7 +14,7 @@ class Seat:
     """The living supervisor of one index."""
 
     name: str
-    born: float
+    generation: int
     reports: int = 0
     """Number of its last report."""
     events: int = 0
@@ -63,9 +63,9 @@ class Floor:
     def arrive(self, report: Report) -> Arrival:
         """Seat the sender of a report."""
         seat = self._seats.get(report.index)
-        if seat is None or (seat.name != report.name and seat.born < report.born):
+        if seat is None or (seat.name != report.name and seat.generation < report.generation):
             lost = () if seat is None else tuple(seat.holds)
-            seat = self._seats[report.index] = Seat(report.name, report.born)
+            seat = self._seats[report.index] = Seat(report.name, report.generation)
             self._changed.set()
             self._changed = asyncio.Event()
             seat.reports = report.number

@@ -159,8 +159,8 @@ class Report:
     """Which of the supervisors, from 0."""
     name: str
     """Of this process; the next one with this index has another."""
-    born: float
-    """When this process began, seconds since 1970: of two with one index the later one counts."""
+    generation: int
+    """Counted by the driver, from 1: of two processes with one index the higher one counts. No clock of any machine says which is later."""
     number: int
     """Counts its reports, from 1."""
     holds: tuple[TrialId, ...]

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import itertools
+import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +40,8 @@ from orchestrator.settings import Settings
 
 _DEATHS = 20
 """Deaths of one supervisor, or of the coordinator, without a trial that ended between them, after which the pool gives up."""
+_COMEBACK_SECONDS = 300.0
+"""How long an actor may take to come back. Until it does, Ray says every two seconds that it is not there: that is no further death."""
 _PAUSE_SECONDS = 0.2
 _Answer = TypeVar("_Answer")
 
@@ -98,10 +103,13 @@ class RayPool:
         self._after = 0
         self._heard: dict[str, int] = {}
         """Number of the last event by its origin."""
-        self._deaths = 0
+        self._deaths: Counter[str] = Counter()
         self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done with an error when the pool cannot go on."""
-        self._keepers = [asyncio.create_task(self._keep(each)) for each in self._actors.supervisors]
+        self._keepers = [
+            asyncio.create_task(self._keep(f"supervisor {index}", each))
+            for index, each in enumerate(self._actors.supervisors)
+        ]
         for keeper in self._keepers:
             keeper.add_done_callback(self._keeper_ended)
         cluster.lost.add_done_callback(self._cluster_lost)
@@ -175,7 +183,7 @@ class RayPool:
                 self._breaker.launch_failed(trial, launch, cause, message)
             case Ended(trial) if trial in pending:
                 pending.discard(trial)
-                self._deaths = 0
+                self._deaths.clear()
                 end = event.read()
                 self._breaker.ended(end)
                 return end
@@ -187,6 +195,7 @@ class RayPool:
         """Call the coordinator until it answers: one that died is made anew. Raises what breaks the pool."""
         from ray.exceptions import RayActorError
 
+        outage = _Outage("the coordinator")
         while True:
             call = asyncio.ensure_future(_awaited(method.remote(*arguments)))
             try:
@@ -195,23 +204,28 @@ class RayPool:
                     self._broken.result()
                 return await call
             except RayActorError:
-                self._count_death("the coordinator")
+                self._away(outage)
                 await asyncio.sleep(_PAUSE_SECONDS)
             finally:
                 call.cancel()
 
-    async def _keep(self, supervisor: Any) -> None:
+    async def _keep(self, who: str, supervisor: Any) -> None:
         """Have a supervisor work, and its successor when it dies."""
         from ray.exceptions import RayActorError
 
-        while not self._broken.done():
+        outage = _Outage(who)
+        for generation in itertools.count(1):
             try:
-                failure: Failure | None = await supervisor.work.remote(self._actors.coordinator)
+                await supervisor.greet.remote()
+                outage = _Outage(who)
+                failure: Failure | None = await supervisor.work.remote(self._actors.coordinator, generation)
             except RayActorError:
-                self._count_death("a supervisor")
+                self._away(outage)
             else:
                 if failure is not None:
                     raise failure.error()
+            if self._broken.done():
+                return
             await asyncio.sleep(_PAUSE_SECONDS)
 
     def _keeper_ended(self, keeper: asyncio.Task[None]) -> None:
@@ -219,10 +233,16 @@ class RayPool:
         if not keeper.cancelled() and (error := keeper.exception()) is not None:
             self._break(error)
 
-    def _count_death(self, who: str) -> None:
-        self._deaths += 1
-        if self._deaths > _DEATHS:
-            msg = f"{who} died again; {_DEATHS} deaths in a row and no trial came to its end: see the machine's log for what kills them"
+    def _away(self, outage: _Outage) -> None:
+        """Count a death once, and give up on an actor that dies again and again or does not come back."""
+        if outage.since is None:
+            outage.since = time.monotonic()
+            self._deaths[outage.who] += 1
+        if self._deaths[outage.who] > _DEATHS:
+            msg = f"{outage.who} died {_DEATHS + 1} times and no trial came to its end meanwhile: see the machine's log for what kills it"
+            self._break(InfrastructureError(msg, cause="supervisors_die"))
+        elif time.monotonic() - outage.since > _COMEBACK_SECONDS:
+            msg = f"{outage.who} died and Ray has not brought it back for {_COMEBACK_SECONDS:.0f} s: see whether the cluster is well"
             self._break(InfrastructureError(msg, cause="supervisors_die"))
 
     def _cluster_lost(self, lost: asyncio.Future[str]) -> None:
@@ -233,6 +253,15 @@ class RayPool:
     def _break(self, error: BaseException) -> None:
         if not self._broken.done():
             self._broken.set_exception(error)
+
+
+@dataclass
+class _Outage:
+    """A time in which one actor does not answer."""
+
+    who: str
+    since: float | None = None
+    """When it began, by this process's clock; None: it has not."""
 
 
 async def _awaited(answer: Awaitable[_Answer]) -> _Answer:

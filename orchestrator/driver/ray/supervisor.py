@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import socket
-import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
@@ -56,12 +55,12 @@ class Line(Protocol):
 class Supervisor:
     """One of the supervisors of a run. Implements Observer and Allowance for its trials."""
 
-    def __init__(self, index: int, line: Line, slots: int) -> None:
+    def __init__(self, index: int, generation: int, line: Line, slots: int) -> None:
         self.name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._index = index
         self._line = line
         self._slots = slots
-        self._born = time.time()
+        self._generation = generation
         self._outbox = Outbox(self.name)
         self._holds: dict[TrialId, asyncio.Task[None]] = {}
         self._stop = asyncio.Event()
@@ -96,7 +95,7 @@ class Supervisor:
         report = Report(
             index=self._index,
             name=self.name,
-            born=self._born,
+            generation=self._generation,
             number=self._reports,
             holds=tuple(self._holds),
             free=self._slots - len(self._holds),
