@@ -119,6 +119,9 @@ def _decode(raw: bytes, file: str) -> str:
         before = raw[: error.start]
         line, column = before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1
         raise SpecError([Problem(file, line, column, message="the file is not UTF-8 text here")]) from error
+    if (at := text.find("\x85")) >= 0:  # the parser takes it for the end of a line, which YAML 1.2 does not
+        line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+        raise SpecError([Problem(file, line, column, message="the character U+0085 may not stand in YAML")])
     return text
 
 

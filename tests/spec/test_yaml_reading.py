@@ -151,6 +151,12 @@ def refused(text: str) -> SpecError | None:
     return None
 
 
+def test_an_old_end_of_line_is_refused_where_it_stands() -> None:
+    error = refused('a: 1\nb: "x\x85y"\n')
+    assert error is not None
+    assert ":2:6: the character U+0085 may not stand in YAML" in str(error)
+
+
 @settings(max_examples=50, deadline=None)
 @given(JSON)
 def test_json_is_yaml(value: object) -> None:
