@@ -411,7 +411,15 @@ class Life:
         )
         services = _Services(self)
         settings = Settings(cache=self.world.folder / "cache")
-        local = Local(settings, store, cast("Any", self.sandboxes), cast("Any", services), 2)
+        local = Local(
+            settings=settings,
+            store=store,
+            backend=cast("Any", self.sandboxes),
+            scratch=self.world.folder,
+            services=cast("Any", services),
+            concurrency=2,
+            cluster=None,
+        )
         execution = await local.run(manifest, _Silent(), cast("Any", _Operator(self)))
         if self.sandboxes.open_now:
             self.world.broken.append(f"{self.sandboxes.open_now} sandboxes are left")
