@@ -248,7 +248,7 @@ async def take_run(
     holder = await read_holder(store, run)
     if holder is not None and holder.release is None and not holder.gone:
         waiting(holder)
-        await _wait_for_silence(store, holder, timing)
+        await wait_for_silence(store, holder, timing)
     epoch = 1 if holder is None else holder.claim.epoch + 1
     claim = Claim(
         run=run, epoch=epoch, writer_id=writer_id, process=this_process(), at=time.time(), term_s=timing.term_s
@@ -270,7 +270,7 @@ async def _refuse_removed(store: ObjectStore, claim: Claim) -> None:
         raise RefusedError(describe(claim.run, removal))
 
 
-async def _wait_for_silence(store: ObjectStore, holder: Holder, timing: Timing) -> None:
+async def wait_for_silence(store: ObjectStore, holder: Holder, timing: Timing) -> None:
     """Return once the holder let go or was silent for a whole term.
 
     Raises RefusedError on a sign of life, StoreError when it cannot be read.
@@ -314,11 +314,12 @@ async def drive_run(
     assert body is not None  # noqa: S101 - an async context manager runs in a task
     ending: tuple[ReleaseReason, str] = ("failed", "")
 
-    def lost(_: asyncio.Task[None]) -> None:
-        if inside and lease.lost is not None:
+    def ended(renewal: asyncio.Task[None]) -> None:
+        """Cancel the body: the run was lost, or a mistake in this program ended the signs of life."""
+        if inside and not renewal.cancelled() and (lease.lost is not None or renewal.exception() is not None):
             body.cancel()
 
-    renewing.add_done_callback(lost)
+    renewing.add_done_callback(ended)
     try:
         yield lease
         ending = lease.ending or ("ended", "")
@@ -326,6 +327,9 @@ async def drive_run(
         if lease.lost is not None:
             body.uncancel()
             raise lease.lost from None
+        if renewing.done() and not renewing.cancelled() and (mistake := renewing.exception()) is not None:
+            body.uncancel()
+            raise mistake from None
         ending = ("stopped", "at once")
         raise
     except OrchestrateError as error:

@@ -40,8 +40,9 @@ def _boot() -> str | None:
 
 
 def _namespace() -> str | None:
+    """Return the name spaces in which numbers and start times of processes mean the same."""
     try:
-        return str(Path("/proc/self/ns/pid").readlink())
+        return " ".join(str(Path(f"/proc/self/ns/{kind}").readlink()) for kind in ("pid", "time"))
     except OSError:
         return None
 

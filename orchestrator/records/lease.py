@@ -21,7 +21,7 @@ class Process(Record):
     boot: str | None = None
     """The machine's boot id; None where that cannot be read."""
     namespace: str | None = None
-    """The name space of process numbers; None where that cannot be read."""
+    """The name spaces of process numbers and of time; None where they cannot be read."""
 
 
 class Claim(Record):

@@ -20,6 +20,7 @@ from run_builder import GRADER, agent, manifest
 from s3_world import Seaweed, session_of
 
 from orchestrator.dataset.rows import RunData, collect
+from orchestrator.driver.gc import runs
 from orchestrator.driver.gc.runs import Criteria, Known, choose
 from orchestrator.driver.lease import Timing, drive_run, take_run
 from orchestrator.errors import RefusedError, SpecError, StoreError
@@ -203,6 +204,36 @@ async def test_a_run_that_is_driven_stays_until_its_driver_lets_go(store: FileSt
     (gone,), kept_now, _ = await gc(store, ALL)
     assert (gone.run, kept_now) == ("r", [])
     assert await store.list("leases/") == []
+
+
+@sync
+async def test_a_driver_is_heard_though_a_clock_makes_its_signs_of_life_look_old(
+    store: FileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await lay(store, "r", ended=False)
+    quick = Timing(term_s=0.6)
+    monkeypatch.setattr(runs, "Timing", lambda: quick)
+    now = time.time
+    async with drive_run(store, "r", "driver", timing=quick):
+        monkeypatch.setattr(time, "time", lambda: now() + 30 * DAY)
+        removed, (kept,), _ = await gc(store, ALL)
+    assert removed == []
+    assert "is driven by process" in kept.why
+    assert await removed_run(store, "r") is None
+    (gone,), _, _ = await gc(store, ALL)
+    assert gone.run == "r"
+
+
+@sync
+async def test_a_file_that_is_being_written_stays_whatever_grace_was_asked_for(store: FileStore) -> None:
+    await lay(store, "r")
+
+    async def pieces():
+        yield b"x" * 2_000_000
+        await gc(store, Criteria(runs=("r",), grace_s=0))
+        yield b"y"
+
+    assert (await store.put_blob("blobs/other/b", pieces())).size == 2_000_001
 
 
 @sync

@@ -279,6 +279,32 @@ def drive_status() -> Status:
 
 
 @sync
+async def test_a_mistake_that_ends_the_signs_of_life_ends_the_driver(store: Fragile) -> None:
+    def status() -> Status:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        async with asyncio.timeout(5), drive_run(store, "r", "w", timing=QUICK, status=status):
+            await asyncio.Event().wait()
+    holder = await read_holder(store, "r")
+    assert holder is not None
+    assert holder.release is not None
+    assert holder.release.reason == "failed"
+
+
+def test_a_process_whose_clock_has_an_offset_is_not_taken_for_another() -> None:
+    name = this_process().model_dump_json()
+    code = f"from orchestrator.driver.process import *; print(is_gone(Process.model_validate_json({name!r})))"
+    shifted = subprocess.run(
+        ["unshare", "--time", "--fork", "--boottime", "1000", sys.executable, "-c", code],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if "unshare" in shifted.stderr:
+        pytest.skip("no name spaces of time here")
+    assert shifted.stdout.strip() == "False", shifted.stderr
+
+
+@sync
 async def test_signs_of_life_tell_how_far_it_is(store: Fragile) -> None:
     async with drive_run(store, "r", "w", timing=QUICK, status=drive_status) as lease:
         await lease.beat()

@@ -72,5 +72,7 @@ async def remove_runs(
     if criteria.runs is not None:
         criteria = replace(criteria, runs=tuple(run for run in criteria.runs if run not in unfinished))
     chosen = choose(known, criteria, datetime.now(UTC))
-    done = [await remover.remove(run, known.get(run)) for run in dict.fromkeys([*unfinished, *chosen])]
+    runs = list(dict.fromkeys([*unfinished, *chosen]))
+    kept = await remover.heard(runs)
+    done = [kept.get(run) or await remover.remove(run, known.get(run)) for run in runs]
     return [each for each in done if isinstance(each, RemovedRun)], [each for each in done if isinstance(each, KeptRun)]

@@ -24,6 +24,8 @@ from orchestrator.storage.removals import announce
 _DIGEST = re.compile(rb"[0-9a-f]{64}")
 _BLOB = re.compile(rb'"(blobs/[^"\\]+)"')
 _CHUNK = 500
+_WRITING_S = 3600.0
+"""For so long a file that has no name yet may be a living writer's, whatever grace was asked for, in seconds."""
 
 
 Kind = Literal[
@@ -90,7 +92,7 @@ class GarbageCollector:
     async def _unfinished(self) -> Amount:
         if not isinstance(self._store, UnfinishedFiles):
             return Amount()
-        return Amount(*await self._store.remove_unfinished(self._grace_s, dry_run=self._broom.dry))
+        return Amount(*await self._store.remove_unfinished(max(self._grace_s, _WRITING_S), dry_run=self._broom.dry))
 
     async def _beats(self, run: str) -> Amount:
         """Remove the signs of life of drivers that gave none for the grace, but for the last of each."""

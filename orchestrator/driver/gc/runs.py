@@ -8,14 +8,14 @@ it looks for the manifest again at the end; the notice says what became of it. W
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from orchestrator.dataset.rows import read_many
 from orchestrator.driver.gc.broom import Amount, Broom
-from orchestrator.driver.lease import read_holder
-from orchestrator.errors import NotFoundError, SpecError, StoreError
+from orchestrator.driver.lease import Holder, Timing, read_holder, wait_for_silence
+from orchestrator.errors import NotFoundError, RefusedError, SpecError, StoreError
 from orchestrator.interfaces import ObjectStore, Stored, SweepableStore
 from orchestrator.records import keys
 from orchestrator.records.manifest import RunManifest
@@ -150,10 +150,29 @@ async def why_kept(store: SweepableStore, run: str, grace_s: float) -> str | Non
     if holder is not None and holder.release is None and not holder.gone:
         silent = min((each.age_s for each in await store.stored(keys.leases(run))), default=0.0)
         if silent < holder.claim.term_s:
-            return f"it is driven by {holder}; end it first: orchestrate stop {run}"
+            return _driven(run, holder)
     manifest = await store.stored(keys.manifest(run))
     if manifest and manifest[0].age_s < grace_s and not await store.list(keys.outcomes(run)):
         return f"it is only {spell_age(max(0.0, manifest[0].age_s))} old and may be about to start (--grace)"
+    return None
+
+
+def _driven(run: str, holder: Holder) -> str:
+    return f"it is driven by {holder}; end it first: orchestrate stop {run}"
+
+
+async def why_heard(store: SweepableStore, run: str) -> str | None:
+    """Listen for a whole term, by our own clock, to a driver that seems to be silent and is not proven dead.
+
+    Its last sign of life may look old because a clock was set. Returns why the run must not be removed; None: it may. Raises StoreError.
+    """
+    holder = await read_holder(store, run)
+    if holder is None or holder.release is not None or holder.gone:
+        return None
+    try:
+        await wait_for_silence(store, holder, Timing())
+    except RefusedError:
+        return _driven(run, holder)
     return None
 
 
@@ -174,6 +193,17 @@ class RunRemover:
             run, step = keys.parse_removal(key)
             (done if step == "done" else begun).add(run)
         return sorted(begun - done)
+
+    async def heard(self, runs: Sequence[str]) -> dict[str, KeptRun]:
+        """Return the runs whose drivers give signs of life though by the calendar they gave none lately. Raises StoreError."""
+        if self._broom.dry:
+            return {}
+
+        async def listen(run: str) -> str | None:
+            return await why_heard(self._store, run)
+
+        told = zip(runs, await read_many(listen, list(runs)), strict=True)
+        return {run: KeptRun(run=run, why=why) for run, why in told if why is not None}
 
     async def remove(self, run: str, known: Known | None) -> RemovedRun | KeptRun:
         """Remove one run, or finish with it. Raises StoreError; the next gc goes on then."""
