@@ -9,7 +9,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from sandbox_world import backend, python, shell, spec_of
+from sandbox_world import backend, life, python, shell, spec_of
 
 TRY = """
 import errno, os, socket, ctypes, sys
@@ -194,7 +194,7 @@ def real_users(word: str) -> set[int]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has users to spare")
-def test_two_live_sandboxes_have_unprivileged_users_of_their_own(kind):
+def test_two_live_sandboxes_have_unprivileged_users_of_their_own():
     async def both() -> list[set[int]]:
         specs = [spec_of("sleep", f"{90 + n}.125", name=f"u{n}") for n in range(2)]
         async with backend().open(specs[0]), backend().open(specs[1]):
@@ -203,12 +203,30 @@ def test_two_live_sandboxes_have_unprivileged_users_of_their_own(kind):
             return [real_users(spec.command[1]) for spec in specs]
 
     first, second = asyncio.run(both())
-    if kind == "container":  # one id everywhere; its processes are kept apart by their PID namespaces
-        assert first == second == {1000}
-        return
     assert len(first) == len(second) == 1
     assert not first & second
     assert min(first | second) > 1_000_000
+
+
+INOTIFY = "import ctypes, os\nlibc = ctypes.CDLL(None)\nmade = 0\nwhile made < 9999 and libc.inotify_init1(0) >= 0: made += 1\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has users to spare")
+def test_what_the_kernel_counts_for_each_user_cannot_be_used_up_for_others():
+    """Inotify instances stand for all such counts: pipe pages, message queues, queued signals."""
+    until_killed = "os.execvp('sleep', ['sleep', '93.125'])"  # with what it has made
+
+    async def beside() -> str:
+        greedy, modest = (
+            spec_of("python3", "-c", INOTIFY + last, name=f"n{number}", requires=("python3",))
+            for number, last in enumerate((until_killed, "print(made)"))
+        )
+        async with backend().open(greedy):
+            while not real_users("93.125"):
+                await asyncio.sleep(0.02)
+            return (await life(modest)).output
+
+    assert int(asyncio.run(beside())) > 10
 
 
 def test_terminal_input_cannot_be_injected():

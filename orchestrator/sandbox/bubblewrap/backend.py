@@ -20,7 +20,7 @@ from orchestrator.interfaces import Sandbox, SandboxLimits, SandboxSpec
 from orchestrator.sandbox import seccomp
 from orchestrator.sandbox.bubblewrap import host
 from orchestrator.sandbox.bubblewrap.start import kept_name
-from orchestrator.sandbox.inside import ETC_FILES, HOME, SYSTEM_PATH
+from orchestrator.sandbox.inside import AGENT_ID, HOME, SYSTEM_PATH, etc_files
 from orchestrator.sandbox.interpreter import interpreter
 from orchestrator.sandbox.kept import common_specification, kept
 from orchestrator.spec.task import Environment, ImageWorkspace
@@ -107,7 +107,7 @@ class BubblewrapBackend:
             "binds": binds,
             "links": links,
             "masks": masks,
-            "etc": ETC_FILES,
+            "etc": etc_files(AGENT_ID),
             "seccomp": base64.b64encode(seccomp.program(platform.machine())).decode(),
         }
 

@@ -6,11 +6,10 @@ can be shown without showing the parent.
 """
 
 # pathlib would double the start-up time of the keeper, and names in a sandbox are bytes.
-# ruff: noqa: PTH123, PTH102, PTH103, PTH112, PTH116, PTH119, PTH120
+# ruff: noqa: PTH102, PTH103, PTH112, PTH116, PTH119, PTH120
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
 
@@ -18,15 +17,13 @@ from orchestrator.sandbox.keeper import linux
 from orchestrator.sandbox.keeper.areas import Areas, sized
 from orchestrator.sandbox.keeper.lay import LayError, lay, readable_by_all
 from orchestrator.sandbox.keeper.program import KeeperError
+from orchestrator.sandbox.keeper.users import take_user
 
 TYPE_CHECKING = False  # importing ``typing`` would cost the keeper a tenth of its start
 if TYPE_CHECKING:
     from typing import Any
 
 _MOUNT_POINTS = ("/mnt", "/media", "/srv", "/opt", "/var/empty", "/var/tmp", "/tmp", "/run")  # noqa: S108 - covered, not written to
-_SLOT_FOLDER = "/run/orchestrate-slots"
-_FIRST_SLOT = 1_879_050_000  # above the range that container managers hand out, below the sign bit
-_SLOTS = 4096
 
 
 class Stage:
@@ -37,7 +34,6 @@ class Stage:
         self._early: list[str] = []
         self._late: list[str] = []
         self._count = 0
-        self._slot = -1
         self.user: int | None = None
         """The uid and gid to take before bwrap starts; None: our own, in a user namespace."""
         self.folder = ""
@@ -51,8 +47,8 @@ class Stage:
 
     def make(self) -> None:
         """Prepare everything. Raises KeeperError and OSError."""
-        if _has_spare_users():
-            self.user = self._take_slot()
+        self.user = take_user()
+        if self.user is not None:
             try:
                 linux.unshare(linux.CLONE_NEWNS)
             except OSError as error:
@@ -92,27 +88,6 @@ class Stage:
             result += ["--bind", f"{self.folder}/{part}", target]
         result += ["--remount-ro", "/dev"]
         return [*result, *self._late, "--remount-ro", "/", "--chdir", spec["workdir"]]
-
-    def _take_slot(self) -> int:
-        """Lock a uid that no other live sandbox of this machine has. The lock goes with the keeper."""
-        os.makedirs(_SLOT_FOLDER, mode=0o700, exist_ok=True)
-        info = os.lstat(_SLOT_FOLDER)
-        if info.st_uid != 0 or not stat.S_ISDIR(info.st_mode) or info.st_mode & 0o022:
-            msg = f"{_SLOT_FOLDER} must be a folder that only root can write; remove it"
-            raise KeeperError(msg)
-        first = os.getpid() % _SLOTS
-        for step in range(_SLOTS):
-            slot = (first + step) % _SLOTS
-            descriptor = os.open(f"{_SLOT_FOLDER}/{slot}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                os.close(descriptor)
-                continue
-            self._slot = descriptor
-            return _FIRST_SLOT + slot
-        msg = f"all {_SLOTS} user ids for sandboxes of this machine are in use; run fewer trials at one time"
-        raise KeeperError(msg, "sandbox_slots")
 
     def _mount_point(self) -> str:
         spec = self._spec
@@ -207,15 +182,6 @@ class Stage:
         except LayError as error:
             raise KeeperError(str(error)) from error
         return place
-
-
-def _has_spare_users() -> bool:
-    """Return whether this is root with the whole range of users, not root of some container's user namespace."""
-    if os.geteuid() != 0:
-        return False
-    with open("/proc/self/uid_map", encoding="ascii") as file:
-        ranges = [[int(word) for word in line.split()] for line in file]
-    return any(first <= _FIRST_SLOT and first + count >= _FIRST_SLOT + _SLOTS for first, _, count in ranges)
 
 
 def _own_user_namespace() -> None:

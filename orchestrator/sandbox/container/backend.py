@@ -4,8 +4,9 @@ The engine makes the container (namespaces, the image's root, control groups wit
 shell of ours. The agent's program is a child of the keeper that enters the container; user, capabilities and system calls are set
 there, as strictly as for bubblewrap, and the only way out is the gateway's listening socket on the container's own loopback.
 
-Not covered: the kernel is shared with the machine, the agent's user id is a user id of the machine too (no user namespace), and a security
-profile that the engine has for its containers (AppArmor, SELinux) holds for the first process, not for the agent's.
+Not covered: the kernel is shared with the machine, the agent's user id is one of the machine too (no user namespace), though no other
+sandbox has it, and a security profile that the engine has for its containers (AppArmor, SELinux) holds for the first process, not for the
+agent's.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from orchestrator.sandbox.container.explain import explain
 from orchestrator.sandbox.container.owner import owner
 from orchestrator.sandbox.container.probe import probe_image
 from orchestrator.sandbox.container.sweep import sweep
-from orchestrator.sandbox.inside import AGENT_ID, ETC_FILES, HOME, SYSTEM_PATH, is_below
+from orchestrator.sandbox.inside import HOME, SYSTEM_PATH, is_below
 from orchestrator.sandbox.interpreter import interpreter
 from orchestrator.sandbox.kept import common_specification, kept
 from orchestrator.settings import engine_variables
@@ -152,8 +153,6 @@ class ContainerBackend:
         own = {"HOME": HOME, "TMPDIR": "/tmp"}  # noqa: S108 - the sandbox's own
         return common | {
             "env": base | own | dict(spec.env),
-            "owner": [AGENT_ID, AGENT_ID],
-            "etc": ETC_FILES,
             "seccomp": base64.b64encode(seccomp.program(platform.machine())).decode(),
             "engine": {
                 "name": name,

@@ -12,6 +12,7 @@ import sys
 from orchestrator.sandbox.container.enter import READY, enter
 from orchestrator.sandbox.container.stage import Stage
 from orchestrator.sandbox.container.start import Holder
+from orchestrator.sandbox.inside import AGENT_ID, etc_files
 from orchestrator.sandbox.keeper import cgroup, life
 from orchestrator.sandbox.keeper.door import open_door
 from orchestrator.sandbox.keeper.program import (
@@ -24,6 +25,7 @@ from orchestrator.sandbox.keeper.program import (
     kill_namespace,
     readable,
 )
+from orchestrator.sandbox.keeper.users import take_user
 
 TYPE_CHECKING = False  # importing ``typing`` would cost the keeper a tenth of its start
 if TYPE_CHECKING:
@@ -86,7 +88,8 @@ class ContainerLaunch:
     """One sandbox in a container, limited by the control groups of the engine."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
-        self._spec = spec
+        user = take_user() or AGENT_ID
+        self._spec = spec = {**spec, "owner": [user, user], "etc": etc_files(user)}
         self._holder = Holder(spec)
         self._program: ContainerProgram | None = None
         self.group: Group
