@@ -324,3 +324,12 @@ def test_preflight_says_engine_and_shared_kernel():
     assert labels["kernel"] == "shared"
     assert labels["engine"].startswith(engine().kind)
     assert json.dumps(labels)
+
+
+def test_an_engine_leaves_no_file_where_the_program_was_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    hog = spec_of(
+        "python3", "-c", "x = []\nwhile True: x.append(b'x' * (1 << 20))", requires=("python3",), disk_bytes=8 << 20
+    )
+    assert asyncio.run(life(hog)).ending.cause == "out_of_memory"
+    assert list(tmp_path.iterdir()) == []

@@ -157,6 +157,7 @@ class ContainerBackend:
             "engine": {
                 "name": name,
                 "token": token,
+                "folder": str(self.folder),
                 "env": engine_variables(),
                 "run": self.engine.run_words(container),
                 "state": self.engine.state_words(name),

@@ -45,7 +45,8 @@ class Holder:
         """pidfd of the container's first process."""
 
     def begin(self) -> None:
-        """Ask the engine for the container, and return at once. Raises KeeperError."""
+        """Ask the engine for the container, and return at once. Raises KeeperError and OSError."""
+        os.chdir(self._engine["folder"])  # Podman's monitor notes that memory ran out in a file where it was started
         reader, self._stdin = os.pipe2(os.O_CLOEXEC)
         self._begun = True
         try:
