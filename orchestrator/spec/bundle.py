@@ -138,10 +138,13 @@ def write_item(folder: Path, item: Item, chunks: Iterable[bytes]) -> None:
 
 
 def _make_folder(path: str) -> None:
-    if not os.path.isdir(path):  # noqa: PTH112
-        _make_folder(path.rpartition("/")[0])
-        os.mkdir(path)  # noqa: PTH102
-        os.chmod(path, 0o755)  # noqa: PTH101, S103 - who may read a bundle is decided by the folder above
+    missing = []
+    while not os.path.isdir(path):  # noqa: PTH112 - and no recursion: a workspace may be deeper than Python's stack
+        missing.append(path)
+        path = path.rpartition("/")[0]
+    for each in reversed(missing):
+        os.mkdir(each)  # noqa: PTH102
+        os.chmod(each, 0o755)  # noqa: PTH101, S103 - who may read a bundle is decided by the folder above
 
 
 def path_fault(path: str) -> str | None:

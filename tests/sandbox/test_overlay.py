@@ -16,6 +16,7 @@ from laid_world import WAYS, Given, given_bundle
 from orchestrator.interfaces import Input
 from orchestrator.sandbox.keeper import overlay
 from orchestrator.sandbox.keeper.areas import Areas
+from orchestrator.spec.bundle import Item
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can show a workspace through an overlay")
 
@@ -181,3 +182,13 @@ def test_what_is_laid_into_an_overlay_belongs_to_it(bundle: Given, tmp_path: Pat
     assert seen.output == "new\n"
     assert seen.entry("workspace/a/new").origin == "added"
     assert seen.entry("workspace/a/f").origin == "pristine"
+
+
+@needs_root
+def test_a_workspace_may_be_deeper_than_pythons_stack(tmp_path: Path) -> None:
+    deep = "/".join(["d"] * 600)
+    given = given_bundle(tmp_path / "x", [Item(f"workspace/{deep}/{name}", data=b"x") for name in ("left", "changed")])
+    seen = [given.run(way, "sh", "-c", f"echo y > {deep}/changed") for way in WAYS]
+    assert len({(each.lines, each.changes) for each in seen}) == 1
+    origins = {entry.path[-7:]: entry.origin for entry in seen[0].entries if entry.type == "file"}
+    assert origins == {"/d/left": "pristine", "changed": "changed"}

@@ -87,16 +87,28 @@ class Layers:
 
     def _changed_in(self, folder: bytes) -> frozenset[bytes] | None:
         """Return the names in a folder that come from the upper one. None: all of them may, or may come from elsewhere."""
-        if folder not in self._names:
-            if folder and self.untouched(folder):
-                return _SEEN_THROUGH
-            self._names[folder] = self._upper_names(folder) if not folder or folder in self._pristine else None
+        above = folder
+        pending = []  # no recursion: a workspace may be deeper than Python's stack
+        while above not in self._names:
+            pending.append(above)
+            if not above:
+                break
+            above = above.rpartition(b"/")[0]
+        for each in reversed(pending):
+            self._names[each] = self._look(each)
         return self._names[folder]
 
-    def _upper_names(self, folder: bytes) -> frozenset[bytes] | None:
-        above, _, _ = folder.rpartition(b"/")
-        if folder and self._changed_in(above) is None:
+    def _look(self, folder: bytes) -> frozenset[bytes] | None:
+        """Return the same for a folder whose parent is known."""
+        if not folder:
+            return self._upper_names(folder)
+        above, _, name = folder.rpartition(b"/")
+        names = self._names[above]
+        if names is None or folder not in self._pristine:
             return None
+        return self._upper_names(folder) if name in names else _SEEN_THROUGH
+
+    def _upper_names(self, folder: bytes) -> frozenset[bytes] | None:
         try:
             opened = linux.open_beneath(self._upper, folder or b".", os.O_RDONLY | os.O_DIRECTORY)
         except OSError:
