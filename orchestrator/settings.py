@@ -204,11 +204,6 @@ class Settings(SettingsFile):
     sources: dict[str, str] = Field(default_factory=dict, exclude=True)
     """Where each setting came from: ``flag``, a variable, ``FILE:LINE`` or ``default``."""
 
-    @property
-    def logs_folder(self) -> Path:
-        """Folder for the logs of gateway and grader."""
-        return self.logs
-
     def provider_secrets(self) -> dict[str, dict[str, Any]]:
         """Return the providers as the gateway is told them.
 

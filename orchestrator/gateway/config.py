@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
@@ -97,12 +96,3 @@ class GatewayConfig(_Config):
             found = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False)]
             msg = "the gateway's configuration on standard input is not usable: " + "; ".join(found)
             raise SpecError(msg) from None
-
-    def to_json_line(self) -> bytes:
-        """Return the line for a child's standard input, secrets in clear text. Never log it."""
-        plain = self.model_dump(mode="json")
-        plain["admin_token"] = self.admin_token.get_secret_value()
-        for name, provider in self.providers.items():
-            plain["providers"][name]["key"] = provider.key.get_secret_value() if provider.key else None
-            plain["providers"][name]["headers"] = {k: v.get_secret_value() for k, v in provider.headers.items()}
-        return json.dumps(plain).encode() + b"\n"

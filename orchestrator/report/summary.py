@@ -22,8 +22,6 @@ from orchestrator.stats.rates import COVERAGE_FLOOR, Rate, Tally, suite_pass_k, 
 RESULTS: tuple[TrialResult, ...] = get_args(TrialResult)
 GRADED: tuple[TrialResult, ...] = ("passed", "failed", "abstained")
 """The denominator."""
-OUTSIDE: tuple[TrialResult, ...] = ("quarantined", "not_applicable")
-"""What could not have counted."""
 ALARMS: tuple[TerminationReason, ...] = ("unhandled_exception", "step_cap")
 """Endings that name a defect of the agent before any average does."""
 KS = (1, 3, 5)

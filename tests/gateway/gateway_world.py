@@ -62,7 +62,8 @@ class World:
             "settle_seconds": 0.2,
             **config,
         }
-        self.config = GatewayConfig.from_json_line(json.dumps(line))
+        self.line = json.dumps(line).encode()
+        self.config = GatewayConfig.from_json_line(self.line)
         self.client = GatewayClient(self.config.socket, self.config.door, ADMIN)
 
     @asynccontextmanager

@@ -131,12 +131,10 @@ LINE = {
 }
 
 
-def test_a_configuration_survives_its_line():
+def test_a_configuration_knows_the_secrets_of_its_line():
     config = GatewayConfig.from_json_line(json.dumps(LINE))
-    again = GatewayConfig.from_json_line(config.to_json_line())
-    assert again == config
-    assert again.providers["openai"].secrets == ("key-secret",)
-    assert config.to_json_line().count(b"\n") == 1
+    assert config.providers["openai"].secrets == ("key-secret",)
+    assert config.admin_token.get_secret_value() == "admin-secret"
 
 
 def test_a_configuration_does_not_show_its_secrets():

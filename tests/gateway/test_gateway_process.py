@@ -22,7 +22,7 @@ async def child(here, before=()):
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    process.stdin.write(here.config.to_json_line())
+    process.stdin.write(here.line + b"\n")
     assert await process.stdout.readline() == b'{"ready": true}\n'
     async with here.client:
         try:

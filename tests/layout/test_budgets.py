@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,11 @@ import orchestrator
 
 ROOT = Path(__file__).parents[2]
 MODULES = sorted([*ROOT.glob("orchestrator/**/*.py"), *ROOT.glob("grader_service/**/*.py")])
+AT_THE_TOP = {"CHANGELOG.md", "LICENSE", "Makefile", "README.md", "pyproject.toml", "uv.lock"}
+DEFINED = re.compile(
+    r"^(?P<decorator> *@.*\n)?(?: *(?:(?:async )?def|class) |(?=\w+(?:: .+)? = ))(?P<name>\w+)", re.MULTILINE
+)
+"""Functions, classes and constants; what a decorator takes up is used."""
 HEAVY = ("ray", "pyarrow", "boto3", "kubernetes", "duckdb")
 
 
@@ -52,3 +58,23 @@ def test_every_public_name_has_a_docstring_in_interfaces() -> None:
         if isinstance(node, ast.ClassDef | ast.AsyncFunctionDef) and not ast.get_docstring(node)
     ]
     assert not bare
+
+
+def test_nothing_lies_at_the_top_that_does_not_belong_there() -> None:
+    listed = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=False, cwd=ROOT)
+    if listed.returncode:
+        pytest.skip("no checkout of git")
+    files = {name for name in listed.stdout.splitlines() if "/" not in name and not name.startswith(".")}
+    assert files == AT_THE_TOP
+
+
+def test_whatever_the_product_defines_it_also_uses() -> None:
+    texts = {path: path.read_text() for path in MODULES}
+    words = Counter(word for text in texts.values() for word in re.findall(r"\w+", text))
+    unused = {
+        f"{path.relative_to(ROOT)}: {found['name']}"
+        for path, text in texts.items()
+        for found in DEFINED.finditer(text)
+        if words[found["name"]] == 1 and not found["decorator"] and not found["name"].startswith(("pytest_", "__"))
+    }
+    assert not unused, "defined and never named again; what only tests need belongs to them"

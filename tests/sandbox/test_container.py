@@ -49,6 +49,10 @@ async def until(condition) -> None:
             await asyncio.sleep(0.02)
 
 
+async def remove(image: str) -> None:
+    await engine().call("image", "rm", "--", image)
+
+
 async def of_launch(name: str) -> list[str]:
     """Containers that the engine knows of a launch."""
     return [each for each, value in (await engine().containers(LAUNCH_LABEL)).items() if value == name]
@@ -170,7 +174,7 @@ async def built(recipe: str) -> AsyncIterator[str]:
         yield made.id
     finally:
         with contextlib.suppress(EngineError):
-            await engine().remove_image(made.id)
+            await remove(made.id)
 
 
 ODD = r"""
@@ -222,7 +226,7 @@ def test_an_image_without_a_shell_is_named_before_a_run():
         try:
             return await backend().lacking([Environment(image=made.id)])
         finally:
-            await engine().remove_image(made.id)
+            await remove(made.id)
 
     (said,) = asyncio.run(scenario())
     assert said.startswith("image sha256:")
@@ -247,7 +251,7 @@ def test_an_image_that_is_removed_while_a_sandbox_runs_disturbs_nothing():
 
             async def act(sandbox) -> None:
                 with contextlib.suppress(EngineError):  # an engine may refuse while it is used
-                    await engine().remove_image(made)
+                    await remove(made)
 
             return (await life(spec_of("sh", "-c", "sleep 0.5; cat /kept", image=made), act)).output
 

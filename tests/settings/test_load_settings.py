@@ -26,7 +26,7 @@ def test_defaults_are_beside_the_current_folder(tmp_path: Path) -> None:
     found = load_settings(tmp_path, {})
     assert found.store == f"{tmp_path}/.orchestrate/store"
     assert found.cache == tmp_path / ".orchestrate/cache"
-    assert found.logs_folder == tmp_path / ".orchestrate/logs"
+    assert found.logs == tmp_path / ".orchestrate/logs"
     assert (found.backend, found.pool, found.max_launches, found.providers) == ("auto", "inline", 3, {})
     assert set(found.sources.values()) == {"default"}
 

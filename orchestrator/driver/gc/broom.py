@@ -44,7 +44,3 @@ class Broom:
             for start in range(0, len(found), _CHUNK):
                 await self.store.delete([each.key for each in found[start : start + _CHUNK]])
         return amount_of(found)
-
-    async def delete_under(self, prefix: str) -> Amount:
-        """Delete everything under a prefix. Raises StoreError."""
-        return await self.delete(await self.store.stored(prefix))

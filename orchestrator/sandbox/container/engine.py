@@ -149,9 +149,7 @@ class Engine:
             raise EngineError(msg, cause="image_missing")
         return image
 
-    async def build(
-        self, context: Path, labels: Mapping[str, str] | None = None, *, tag: str | None = None, again: bool = False
-    ) -> Image:
+    async def build(self, context: Path, *, tag: str | None = None, again: bool = False) -> Image:
         """Build the Dockerfile (or Containerfile) of a folder and return the image, named ``tag``; ``again``: without the engine's cache.
 
         Files and image get one fixed time, so that equal folders over equal base images give equal images, as far as the engine can.
@@ -163,8 +161,6 @@ class Engine:
             words = ["build", "--iidfile", f"{folder}/id", "--file", str(context / recipe), *self._build_options()]
             words += [] if tag is None else ["--tag", tag]
             words += ["--no-cache"] if again else []
-            for name, value in (labels or {}).items():
-                words += ["--label", f"{name}={value}"]
             await self._build([*words, str(context)])
             text = await asyncio.to_thread(Path(folder, "id").read_text)
         return await self.present(_id(text))
@@ -199,10 +195,6 @@ class Engine:
     async def tag(self, image: str, reference: str) -> None:
         """Give an image of this machine another name."""
         await self.call("tag", image, reference)
-
-    async def remove_image(self, reference: str) -> None:
-        """Remove an image's name, and the image with its last one."""
-        await self.call("image", "rm", "--", reference)
 
     async def create(self, image: str, labels: Mapping[str, str] | None = None) -> str:
         """Make a container that is never started, to read its files, and return its id; without ``labels`` it is labelled as ours."""
