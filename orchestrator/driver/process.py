@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import signal
 import socket
 from pathlib import Path
 
@@ -28,11 +29,28 @@ def this_person() -> str:
 
 def is_gone(process: Process) -> bool:
     """Return whether a process is proven dead. False also where nothing can be said: another machine, or no ``/proc``."""
+    return _is_in_sight(process) and _started(process.pid) != process.started and not _is_hidden(process.pid)
+
+
+def kill(process: Process) -> bool:
+    """Kill a process of this machine at once. False: it cannot be seen from here, or we may not."""
+    if not _is_in_sight(process):
+        return False
+    try:
+        if _started(process.pid) == process.started:
+            os.kill(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    except PermissionError:
+        return False
+    return True
+
+
+def _is_in_sight(process: Process) -> bool:
+    """Return whether its number means here what it meant where it was written down."""
     if process.boot is None or process.namespace is None or process.started is None:
         return False
-    if (process.boot, process.namespace) != (_boot(), _namespace()):
-        return False
-    return _started(process.pid) != process.started and not _is_hidden(process.pid)
+    return (process.boot, process.namespace) == (_boot(), _namespace())
 
 
 def _boot() -> str | None:

@@ -332,7 +332,7 @@ def test_an_actor_that_takes_long_to_come_back_died_once(tmp_path: Path, monkeyp
 
 def test_an_actor_that_never_comes_back_ends_the_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world, manifest = World(tmp_path, seconds=30), manifest_of(2)
-    monkeypatch.setattr(pool, "_COMEBACK_SECONDS", 0.5)
+    monkeypatch.setattr(pool, "UP_SECONDS", 0.5)
 
     async def work():
         async with open_pool("ray", world, manifest, (1, 1)) as driven:

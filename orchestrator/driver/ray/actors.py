@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
 from orchestrator import wiring
+from orchestrator.driver.process import this_process
 from orchestrator.driver.purse import Purse
 from orchestrator.driver.ray.coordinator import Coordinator, Kind
 from orchestrator.driver.ray.desk import lease_view, open_desk, open_run
@@ -21,6 +22,7 @@ from orchestrator.errors import InfrastructureError, OrchestrateError
 from orchestrator.interfaces import Allowance
 from orchestrator.plan.cost import nano
 from orchestrator.records.ids import TrialId
+from orchestrator.records.lease import Process
 from orchestrator.trial.allowance import Unlimited
 from orchestrator.trial.lost import Undertaker
 
@@ -36,6 +38,10 @@ class CoordinatorActor:
         self._assignment = assignment
         self._lock = asyncio.Lock()
         self._made: Coordinator | None = None
+
+    async def greet(self) -> Process:
+        """Answer, which shows that this process is there, and which one it is."""
+        return this_process()
 
     async def report(self, report: Report) -> Orders | Failure:
         """Take a supervisor's report."""
@@ -91,8 +97,9 @@ class SupervisorActor:
         self._index = index
         self._working: asyncio.Task[Failure | None] | None = None
 
-    async def greet(self) -> None:
-        """Answer, which shows that this process is there."""
+    async def greet(self) -> Process:
+        """Answer, which shows that this process is there, and which one it is."""
+        return this_process()
 
     async def work(self, coordinator: Any, generation: int) -> Failure | None:
         """Work until this process is replaced; says why it cannot. Asked again, it is the same work. ``generation``: see ``Report``.

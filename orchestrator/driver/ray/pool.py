@@ -8,7 +8,7 @@ import hashlib
 import itertools
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,19 +29,19 @@ from orchestrator.driver.ray.messages import (
     Numbered,
     PhaseEntered,
 )
+from orchestrator.driver.ray.pulse import UP_SECONDS, awaited, end_when_silent, first_answer
 from orchestrator.driver.services import Addresses
 from orchestrator.errors import InfrastructureError
 from orchestrator.interfaces import ObjectStore, PlannedTrial, TrialEnd
 from orchestrator.records import keys
 from orchestrator.records.ids import TrialId
+from orchestrator.records.lease import Process
 from orchestrator.records.manifest import RunManifest
 from orchestrator.records.outcome import Outcome
 from orchestrator.settings import Settings
 
 _DEATHS = 20
 """Deaths of one supervisor, or of the coordinator, without a trial that ended between them, after which the pool gives up."""
-_COMEBACK_SECONDS = 300.0
-"""How long an actor may take to come back. Until it does, Ray says every two seconds that it is not there: that is no further death."""
 _PAUSE_SECONDS = 0.2
 _Answer = TypeVar("_Answer")
 
@@ -110,6 +110,7 @@ class RayPool:
             asyncio.create_task(self._keep(f"supervisor {index}", each))
             for index, each in enumerate(self._actors.supervisors)
         ]
+        self._keepers.append(asyncio.create_task(self._feel("the coordinator", self._actors.coordinator)))
         for keeper in self._keepers:
             keeper.add_done_callback(self._keeper_ended)
         cluster.lost.add_done_callback(self._cluster_lost)
@@ -197,7 +198,7 @@ class RayPool:
 
         outage = _Outage("the coordinator")
         while True:
-            call = asyncio.ensure_future(_awaited(method.remote(*arguments)))
+            call = asyncio.ensure_future(awaited(method.remote(*arguments)))
             try:
                 await asyncio.wait({call, self._broken}, return_when=asyncio.FIRST_COMPLETED)
                 if self._broken.done():
@@ -216,9 +217,9 @@ class RayPool:
         outage = _Outage(who)
         for generation in itertools.count(1):
             try:
-                await supervisor.greet.remote()
+                process = await first_answer(who, supervisor)
                 outage = _Outage(who)
-                failure: Failure | None = await supervisor.work.remote(self._actors.coordinator, generation)
+                failure = await self._worked(who, supervisor, process, generation)
             except RayActorError:
                 self._away(outage)
             else:
@@ -226,6 +227,30 @@ class RayPool:
                     raise failure.error()
             if self._broken.done():
                 return
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def _worked(self, who: str, supervisor: Any, process: Process, generation: int) -> Failure | None:
+        """Have a supervisor work until it ends or dies; one that gives no answer any more is killed."""
+        work = asyncio.ensure_future(awaited(supervisor.work.remote(self._actors.coordinator, generation)))
+        pulse = asyncio.create_task(end_when_silent(who, supervisor, process))
+        try:
+            await asyncio.wait({work, pulse}, return_when=asyncio.FIRST_COMPLETED)
+            if pulse.done():
+                pulse.result()
+            failure: Failure | None = await work
+            return failure
+        finally:
+            for task in (work, pulse):
+                task.cancel()
+            await asyncio.gather(work, pulse, return_exceptions=True)
+
+    async def _feel(self, who: str, actor: Any) -> None:
+        """Kill an actor that gives no answer any more, and its successors too. That it died is found by those who ask it."""
+        from ray.exceptions import RayActorError
+
+        while not self._broken.done():
+            with contextlib.suppress(RayActorError):
+                await end_when_silent(who, actor, await first_answer(who, actor))
             await asyncio.sleep(_PAUSE_SECONDS)
 
     def _keeper_ended(self, keeper: asyncio.Task[None]) -> None:
@@ -241,8 +266,8 @@ class RayPool:
         if self._deaths[outage.who] > _DEATHS:
             msg = f"{outage.who} died {_DEATHS + 1} times and no trial came to its end meanwhile: see the machine's log for what kills it"
             self._break(InfrastructureError(msg, cause="supervisors_die"))
-        elif time.monotonic() - outage.since > _COMEBACK_SECONDS:
-            msg = f"{outage.who} died and Ray has not brought it back for {_COMEBACK_SECONDS:.0f} s: see whether the cluster is well"
+        elif time.monotonic() - outage.since > UP_SECONDS:
+            msg = f"{outage.who} died and Ray has not brought it back for {UP_SECONDS:.0f} s: see whether the cluster is well"
             self._break(InfrastructureError(msg, cause="supervisors_die"))
 
     def _cluster_lost(self, lost: asyncio.Future[str]) -> None:
@@ -262,10 +287,6 @@ class _Outage:
     who: str
     since: float | None = None
     """When it began, by this process's clock; None: it has not."""
-
-
-async def _awaited(answer: Awaitable[_Answer]) -> _Answer:
-    return await answer
 
 
 @dataclass(frozen=True)
