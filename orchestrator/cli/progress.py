@@ -6,15 +6,11 @@ import sys
 import time
 from collections import Counter
 from types import TracebackType
-from typing import TYPE_CHECKING
 
+from orchestrator.cli.screen import Screen
 from orchestrator.interfaces import Phase, Spending, TrialEnd
 from orchestrator.records.ids import TrialId
 
-if TYPE_CHECKING:
-    from rich.live import Live
-
-_LINE_EVERY_SECONDS = 10.0
 _SHOWN: tuple[Phase, ...] = ("starting", "running", "freezing", "grading")
 
 
@@ -29,7 +25,7 @@ class Progress:
         self._before = 0
         """Trials that had ended when this process began."""
         self._last = ""
-        self._started = self._printed = time.monotonic()
+        self._started = time.monotonic()
         self._phases: dict[TrialId, Phase] = {}
         self._results: Counter[str] = Counter()
         self._failed: Counter[str] = Counter()
@@ -39,25 +35,19 @@ class Progress:
         """Cost of the trials that ended."""
         self._seen = Spending()
         """What the gateway has counted: running and lost launches too. A gateway that was started anew has forgotten."""
-        self._live: Live | None = None
+        self._screen = Screen(self.line)
 
     def __enter__(self) -> Progress:
         """Begin to show."""
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.live import Live
-
-            console = Console(stderr=True, highlight=False)
-            self._live = Live(console=console, get_renderable=self._renderable, refresh_per_second=4, transient=True)
-            self._live.__enter__()
+        self._screen.__enter__()
+        self._screen.takes_turn()  # a run that is over in a moment has its last line alone
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop showing; the last state stays as one line."""
-        if self._live is not None:
-            self._live.__exit__(kind, error, trace)
+        self._screen.__exit__(kind, error, trace)
         self._print()
 
     def begins(self, planned: int, before: int) -> None:
@@ -66,11 +56,11 @@ class Progress:
 
     def waiting_for(self, driver: str) -> None:
         """Say that an earlier driver is given time to show that it lives."""
-        self._say(f"waiting to see whether {driver}, which drove this run, still lives")
+        self._screen.say(f"waiting to see whether {driver}, which drove this run, still lives")
 
     def store_is_silent(self, seconds: float) -> None:
         """Say that the store has not answered for so long, and that this is waited for."""
-        self._say(
+        self._screen.say(
             f"the store has not answered for {seconds:.0f} s; what runs goes on, and is kept when it answers again"
         )
 
@@ -82,7 +72,7 @@ class Progress:
         """Tell the first failure of each cause in full, count the others."""
         self._failed[cause] += 1
         if self._failed[cause] == 1:
-            self._say(f"{trial} launch {launch} failed on our side ({cause}): {message}")
+            self._screen.say(f"{trial} launch {launch} failed on our side ({cause}): {message}")
 
     def ended(self, end: TrialEnd) -> None:
         """A trial is committed, and graded if it could be."""
@@ -98,7 +88,7 @@ class Progress:
         self._print_now_and_then()
 
     def _print_now_and_then(self) -> None:
-        if self._live is None and time.monotonic() - self._printed >= _LINE_EVERY_SECONDS:
+        if self._screen.takes_turn():
             self._print()
 
     def line(self) -> str:
@@ -132,18 +122,8 @@ class Progress:
             return [f"{dollars(spent)} of {dollars(self._limit)}"]
         return [dollars(spent)] if spent else []
 
-    def _renderable(self) -> str:
-        return self.line()
-
     def _print(self) -> None:
-        self._printed = time.monotonic()
         counts = "  ".join(self._counts(sum(self._results.values())))
         if (self._results or self._seen.steps) and counts != self._last:
             self._last = counts
             print(self.line(), file=sys.stderr, flush=True)
-
-    def _say(self, text: str) -> None:
-        if self._live is not None:
-            self._live.console.print(text, markup=False)
-        else:
-            print(text, file=sys.stderr, flush=True)

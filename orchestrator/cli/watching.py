@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
-from types import TracebackType
 from typing import TYPE_CHECKING
 
+from orchestrator.cli.screen import Screen
 from orchestrator.driver.lookout import Lookout
 from orchestrator.driver.standing import Standing
 
 if TYPE_CHECKING:
-    from rich.live import Live
-
     from orchestrator.interfaces import ObjectStore
     from orchestrator.settings import Settings
 
 _GIVE_UP_TERMS = 10
 """Terms of silence after which a driver is not waited for any longer."""
-_LINE_EVERY_SECONDS = 10.0
 
 
 async def watch_run(text: str, interval: float, settings: Settings, *, as_json: bool) -> int:
@@ -30,69 +26,29 @@ async def watch_run(text: str, interval: float, settings: Settings, *, as_json: 
 
     store = wiring.object_store(settings.store)
     run = await resolve_run(store, text)
-    with Screen() as screen:
-        standing = await _follow(store, run, interval, screen)
+    standing = await _follow(store, run, interval)
     await print_report(store, run, as_json=as_json)
     return _ending(standing, settings)
 
 
-class Screen:
-    """Where the state of the run is shown, always on standard error. Use as a context manager."""
-
-    def __init__(self) -> None:
-        self._live: Live | None = None
-        self._line = ""
-        self._printed = float("-inf")
-
-    def __enter__(self) -> Screen:
-        """Begin to show."""
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.live import Live
-
-            console = Console(stderr=True, highlight=False)
-            self._live = Live(console=console, get_renderable=lambda: self._line, refresh_per_second=4, transient=True)
-            self._live.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop showing."""
-        if self._live is not None:
-            self._live.__exit__(kind, error, trace)
-
-    def show(self, line: str) -> None:
-        """Show the state; when piped, now and then, and only what has changed."""
-        changed, self._line = line != self._line, line
-        if self._live is None and changed and time.monotonic() - self._printed >= _LINE_EVERY_SECONDS:
-            self.say(line)
-            self._printed = time.monotonic()
-
-    def say(self, text: str) -> None:
-        """Say something that stays."""
-        if self._live is not None:
-            self._live.console.print(text, markup=False)
-        else:
-            print(text, file=sys.stderr, flush=True)
-
-
-async def _follow(store: ObjectStore, run: str, interval: float, screen: Screen) -> Standing:
+async def _follow(store: ObjectStore, run: str, interval: float) -> Standing:
     """Look until nobody drives the run any longer, or nothing is left of it."""
     from orchestrator.cli.overview_view import live_line
     from orchestrator.dataset.rows import RunReader
 
     reader, lookout = RunReader(store, run), Lookout(store, run)
-    told = ""
-    while True:
-        sight = await lookout.look()  # before the records, so that a driver that has let go has written them all
-        standing = Standing(await reader.read(), sight)
-        state = standing.state
-        told = _tell(screen, standing, told)
-        screen.show(live_line(standing))
-        if state not in {"running", "silent", "waiting"} or _is_given_up(standing):
-            return standing
-        await asyncio.sleep(interval)
+    told, line = "", ""
+    with Screen(lambda: line) as screen:
+        while True:
+            sight = await lookout.look()  # before the records, so that a driver that has let go has written them all
+            standing = Standing(await reader.read(), sight)
+            told = _tell(screen, standing, told)
+            before, line = line, live_line(standing)
+            if line != before and screen.takes_turn():
+                screen.say(line)
+            if standing.state not in {"running", "silent", "waiting"} or _is_given_up(standing):
+                return standing
+            await asyncio.sleep(interval)
 
 
 def _tell(screen: Screen, standing: Standing, told: str) -> str:

@@ -1,4 +1,4 @@
-"""From what was typed to a run manifest: load every file, refuse what cannot be run, publish bundles, write the manifest once."""
+"""From what was typed to the manifest of a run: load every file, choose tasks and agents. Nothing is written."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ from overview_cases import sight, snapshots, standing
 
 from orchestrator.cli import watching
 from orchestrator.cli.overview_view import age, live_line
-from orchestrator.cli.watching import Screen
 from orchestrator.driver.lookout import Lookout, Sight
 from orchestrator.driver.process import this_process
 from orchestrator.driver.standing import Standing
@@ -97,8 +96,7 @@ class Story:
 
     async def follow(self, made: RunManifest) -> Standing:
         await self.store.create(keys.manifest("r1"), made.to_bytes())
-        with Screen() as screen:
-            return await watching._follow(self.store, "r1", 1, screen)
+        return await watching._follow(self.store, "r1", 1)
 
 
 @pytest.fixture

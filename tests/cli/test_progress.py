@@ -29,7 +29,7 @@ def end(sample: int, cost: int | None = None) -> TrialEnd:
 def test_what_ended_before_counts_and_the_last_line_is_printed_once(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orchestrator.cli.progress._LINE_EVERY_SECONDS", 0)
+    monkeypatch.setattr("orchestrator.cli.screen._LINE_EVERY_SECONDS", 0)
     with Progress() as progress:
         progress.begins(5, 3)
         assert progress.line().startswith("3/5  3 before  ")
@@ -56,7 +56,7 @@ def test_spend_counts_what_runs_and_what_was_spent_before(capsys: pytest.Capture
 def test_a_long_trial_shows_its_spend_when_piped(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orchestrator.cli.progress._LINE_EVERY_SECONDS", 0)
+    monkeypatch.setattr("orchestrator.cli.screen._LINE_EVERY_SECONDS", 0)
     progress = Progress()
     progress.begins(1, 0)
     for steps in (0, 3, 3):
