@@ -23,6 +23,7 @@ from orchestrator.spec.files import display
 from orchestrator.spec.globs import matches
 from orchestrator.spec.image_tree import extract
 from orchestrator.spec.loaded import LoadedTask
+from orchestrator.spec.room import NoRoomError, Room
 from orchestrator.spec.task import ImageWorkspace
 
 _TREE, _PROOF = "tree", "proof.json"
@@ -61,10 +62,12 @@ async def _with_workspace(task: LoadedTask, path: str, engine: ImageEngine, cach
     try:
         tree = await asyncio.to_thread(_kept, place)
         if tree is None:
-            told = await _take_out(engine, present.id, path, place)
+            told = await _take_out(engine, present.id, path, place, task.task.environment.resources.disk)
             if told:
                 raise _problem(task, *_shortened(told))
             tree = await asyncio.to_thread(_items, place / _TREE)
+    except NoRoomError as error:
+        raise _problem(task, f"{error}; raise environment.resources.disk") from error
     except ValueError as error:
         raise _problem(task, str(error)) from error
     except SandboxError as error:
@@ -81,10 +84,11 @@ async def _with_workspace(task: LoadedTask, path: str, engine: ImageEngine, cach
 def _with_items(task: LoadedTask, tree: list[Item]) -> LoadedTask:
     bundle = task.bundles.sandbox
     others = [item for item in bundle.items if item.path != "workspace" and not item.path.startswith("workspace/")]
-    size, most = sum(item.size for item in tree), task.task.environment.resources.disk
-    if size > most:
-        message = f"the workspace has {size:,} bytes, and environment.resources.disk allows {most:,}; raise it"
-        raise _problem(task, message)
+    room = Room(task.task.environment.resources.disk)
+    for item in tree:
+        room.take(item.size)
+    if problem := room.problem():
+        raise _problem(task, f"the workspace does not fit: {problem}; raise environment.resources.disk")
     if idle := _idle_patterns(task, tree):
         raise _problem(task, *idle)
     sandbox = Bundle.of(with_folder([*others, *tree], "workspace"))
@@ -135,7 +139,7 @@ def _kept(place: Path) -> list[Item] | None:
     return items
 
 
-async def _take_out(engine: ImageEngine, image: str, path: str, place: Path) -> list[str]:
+async def _take_out(engine: ImageEngine, image: str, path: str, place: Path, disk: int) -> list[str]:
     """Copy a folder of an image to its place, all of it or nothing, and return what no bundle can hold of it."""
     await asyncio.to_thread(place.parent.mkdir, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=place.parent, prefix=".new-") as temporary:
@@ -144,7 +148,7 @@ async def _take_out(engine: ImageEngine, image: str, path: str, place: Path) -> 
         container = await engine.create(image)
         try:
             async with engine.archive(container, path) as pieces:
-                told = await _extract(pieces, path, fresh / _TREE)
+                told = await _extract(pieces, path, fresh / _TREE, disk)
         finally:
             await asyncio.shield(engine.remove(container))
         if not told:
@@ -152,11 +156,13 @@ async def _take_out(engine: ImageEngine, image: str, path: str, place: Path) -> 
     return told
 
 
-async def _extract(pieces: AsyncIterator[bytes], path: str, folder: Path) -> list[str]:
+async def _extract(pieces: AsyncIterator[bytes], path: str, folder: Path, disk: int) -> list[str]:
     """Write the pieces of a tar while they come. What the engine says of a stream that ended early comes before what is wrong with it."""
     stream = _Stream(pieces, asyncio.get_running_loop())
     try:
-        told = await asyncio.to_thread(extract, stream, path, folder)
+        told = await asyncio.to_thread(extract, stream, path, folder, disk)
+    except NoRoomError:
+        raise  # the rest may be endless
     except ValueError:
         await stream.rest()
         raise

@@ -10,21 +10,22 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from orchestrator.spec.bundle import Item, link_fault, path_fault, write_item
+from orchestrator.spec.room import NoRoomError, Room
 
 _CHUNK = 1 << 20
 
 
-def extract(tar: IO[bytes], top: str, folder: Path) -> list[str]:
+def extract(tar: IO[bytes], top: str, folder: Path, disk: int | None = None) -> list[str]:
     """Write the folder ``top`` of an image into a new folder and return what is wrong with it, a sentence for each path.
 
     Members of the tar are named from the last part of ``top`` on. Modes become 0644 or 0755, so that nothing is setuid; owners, times and
     attributes are dropped; links to absolute places inside of ``top`` become relative ones. What a bundle cannot hold is left out and
-    told: devices, pipes, links that lead out, names that are not UTF-8. Nothing is written outside of ``folder``. Raises ValueError for
-    what is no tar or no folder, and OSError.
+    told: devices, pipes, links that lead out, names that are not UTF-8. Nothing is written outside of ``folder``. Raises NoRoomError as
+    soon as it would be more than a disk of ``disk`` bytes takes, ValueError for what is no tar or no folder, and OSError.
     """
     folder.mkdir(mode=0o755)
     folder.chmod(0o755)
-    tree = _Tree(posixpath.normpath(top), folder)
+    tree = _Tree(posixpath.normpath(top), folder, None if disk is None else Room(disk))
     try:
         with tarfile.open(fileobj=tar, mode="r|", encoding="utf-8", errors="surrogateescape") as members:
             while (info := members.next()) is not None:
@@ -42,12 +43,13 @@ def extract(tar: IO[bytes], top: str, folder: Path) -> list[str]:
 class _Tree:
     """What was written so far."""
 
-    def __init__(self, top: str, folder: Path) -> None:
+    def __init__(self, top: str, folder: Path, room: Room | None) -> None:
         self.problems: list[str] = []
         self.seen = False
         self._top = top
         self._folder = folder
         self._links: set[str] = set()
+        self._room = room
 
     def add(self, info: tarfile.TarInfo, members: tarfile.TarFile) -> None:
         """Write one member."""
@@ -59,6 +61,7 @@ class _Tree:
                 msg = f"{self._top} is {what}; name a folder"
                 raise ValueError(msg)
             return
+        self._take(info.size if info.isreg() else 0)
         fault = path_fault(path)
         if any(str(parent) in self._links for parent in PurePosixPath(path).parents):
             fault = "is below a symbolic link"
@@ -66,6 +69,15 @@ class _Tree:
             fault = self._write(path, info, members)
         if fault is not None:
             self.problems.append(f"{os.fsencode(path).decode(errors='backslashreplace')} {fault}")
+
+    def _take(self, size: int) -> None:
+        """Count what is about to be written, sparse files in full: an image must not fill this machine's disk. Raises NoRoomError."""
+        if self._room is None:
+            return
+        self._room.take(size)
+        if problem := self._room.problem():
+            msg = f"{self._top} does not fit, and was not read to its end: {problem}"
+            raise NoRoomError(msg)
 
     def _write(self, path: str, info: tarfile.TarInfo, members: tarfile.TarFile) -> str | None:
         if info.isdir():

@@ -15,6 +15,7 @@ from orchestrator.spec.files import display, read_document
 from orchestrator.spec.image_lock import ImageLock, pin, read_lock
 from orchestrator.spec.loaded import LoadedAgent, LoadedSuite, LoadedTask
 from orchestrator.spec.merge import merged
+from orchestrator.spec.room import Room
 from orchestrator.spec.solutions import wrong_solutions
 from orchestrator.spec.submission import Submission
 from orchestrator.spec.suite import Suite
@@ -35,7 +36,6 @@ __all__ = [
     "named_in",
 ]
 
-_PAGE = 4096
 _KINDS = {"checks": "check", "invariants": "invariant", "trace": "trace check", "measures": "measure"}
 
 
@@ -166,12 +166,14 @@ def _pinned(task: Task, around: TaskFolder, lock: ImageLock) -> Task:
 
 def _room_for(bundles: TaskBundles, task: Task, document: Document) -> list[Problem]:
     """Say when the workspace does not fit on the disk that it would be laid on, however a backend gives it to the agent."""
-    files = [item for item in bundles.sandbox.items if item.path.startswith("workspace/")]
-    needed = sum(-(-item.size // _PAGE) * _PAGE for item in files)
-    disk = task.environment.resources.disk
-    if needed < disk:
+    room = Room(task.environment.resources.disk)
+    for item in bundles.sandbox.items:
+        if item.path.startswith("workspace/"):
+            room.take(item.size)
+    problem = room.problem()
+    if problem is None:
         return []
-    message = f"the workspace alone has {len(files)} files that take {needed} bytes, and the disk has {disk}; give it room to work in, too"
+    message = f"the workspace does not fit: {problem}; give it room to work in, too"
     return [document.problem(("environment", "resources", "disk"), message)]
 
 

@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.spec import room
 from orchestrator.spec.bundle import Item, Reader
 from orchestrator.spec.image_tree import extract
+from orchestrator.spec.room import NoRoomError
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1, max_size=6).filter(
     lambda name: name not in {".", ".."}
@@ -113,6 +115,38 @@ def test_what_no_bundle_holds_is_told_and_left_out(tmp_path: Path) -> None:
         "bad\\xff has a name that is not UTF-8",
     ]
     assert [item.path for item in items(tmp_path / "out")] == ["good"]
+
+
+class Endless(io.RawIOBase):
+    """A tar without end: members of one kind, or zeros after the first one."""
+
+    def __init__(self, kind: bytes, size: int = 0) -> None:
+        self.taken = 0
+        self._kind, self._size = kind, size
+        self._data = TOP[0].tobuf()
+
+    def read(self, size: int = -1) -> bytes:
+        self.taken += size
+        if self.taken > 20 << 20:
+            raise OSError(0, "there was no end of it")
+        while len(self._data) < size:
+            name = f"testbed/{self.taken}-{len(self._data)}"
+            self._data += member(name, self._kind, size=self._size)[0].tobuf() + bytes(min(self._size, 1 << 20))
+        data, self._data = self._data[:size], self._data[size:]
+        return data
+
+
+@pytest.mark.parametrize(
+    ("kind", "size"), [(tarfile.REGTYPE, 1 << 60), (tarfile.REGTYPE, 0), (tarfile.DIRTYPE, 0), (tarfile.CHRTYPE, 0)]
+)
+def test_an_image_does_not_fill_this_machine(
+    kind: bytes, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a sparse file of a billion gigabytes, or by empty files, folders or devices without number."""
+    monkeypatch.setattr(room, "_FEWEST_PATHS", 256)
+    with pytest.raises(NoRoomError, match="/testbed does not fit"):
+        extract(Endless(kind, size), "/testbed", tmp_path / "out", 1 << 20)  # type: ignore[arg-type]
+    assert len(list((tmp_path / "out").iterdir())) <= 256
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from orchestrator.errors import SpecError
 from orchestrator.spec.load import load_suite
+from orchestrator.spec.room import Room
 
 
 def text(disk: str) -> str:
@@ -29,4 +30,13 @@ def test_the_workspace_fits_on_the_disk(write, tmp_path: Path, size: int, files:
         load_suite(tmp_path / "small")
     (problem,) = caught.value.problems
     assert (problem.line, problem.field) == (4, "environment.resources.disk")
-    assert "the disk has 1048576" in problem.message
+    assert "the disk has 1,048,576" in problem.message
+
+
+@pytest.mark.parametrize(("paths", "fits"), [(65535, True), (65536, False)])
+def test_empty_files_need_room_too(paths: int, fits: bool) -> None:
+    room = Room(1 << 20)
+    for _ in range(paths):
+        room.take(0)
+    assert (room.problem() is None) == fits
+    assert fits or "65,536 paths" in room.problem()

@@ -14,6 +14,7 @@ import os
 from orchestrator.sandbox.keeper import overlay
 from orchestrator.sandbox.keeper.lay import LayError, Listing, Pristine, lay, read_pristine
 from orchestrator.sandbox.keeper.program import KeeperError
+from orchestrator.spec.room import most_paths
 
 TYPE_CHECKING = False  # importing ``typing`` would cost the keeper a tenth of its start
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def sized(limits: dict[str, Any]) -> list[tuple[str, dict[str, str]]]:
     """Return name and mount options of the two sized file systems."""
     disk = limits["disk"]
     return [
-        ("disk", tmpfs_options(disk, max(65536, disk // 4096))),
+        ("disk", tmpfs_options(disk, most_paths(disk))),
         ("output", tmpfs_options(limits["output_area"], OUTPUT_INODES)),
     ]
 
