@@ -193,7 +193,7 @@ def _subject(check: CommandCheck, case: Case, state: Path, tools: Tools) -> Sand
         limits=SandboxLimits(
             cpu=resources.cpu,
             memory_bytes=resources.memory + (64 << 20),
-            disk_bytes=resources.disk + (64 << 20),
+            disk_bytes=case.state_bytes + (64 << 20),
             processes=resources.processes + 8,
             wall_seconds=check.timeout_seconds + _SUBJECT_GRACE_SECONDS,
             output_bytes=8192,

@@ -88,17 +88,20 @@ PATH = st.sampled_from(PATHS)
 ACTION = st.one_of(
     st.tuples(st.just("write"), PATH, st.sampled_from(["", "f of c\n", "f of a\n", "same in both\n"])),
     st.tuples(st.sampled_from(["append", "unlink", "rmtree", "mkdir", "touch", "rewrite"]), PATH),
-    st.tuples(st.sampled_from(["rename", "link", "symlink", "copy"]), PATH, PATH),
+    st.tuples(st.sampled_from(["rename", "exchange", "link", "symlink", "copy"]), PATH, PATH),
     st.tuples(st.just("chmod"), PATH, st.sampled_from([0o600, 0o644, 0o700, 0o755])),
 )
 ACT = """
-import json, os, shutil, sys
+import ctypes, json, os, shutil, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def exchange(a, b):
+    if libc.renameat2(-100, a.encode(), -100, b.encode(), 2): raise OSError(ctypes.get_errno(), "")
 def write(p, t): open(p, "w").write(t)
 def append(p): open(p, "a").write("more")
 def rewrite(p): t = open(p).read(); open(p, "w").write(t)
 def touch(p): os.utime(p)
 do = dict(write=write, append=append, rewrite=rewrite, touch=touch, unlink=os.unlink, rmtree=shutil.rmtree, mkdir=os.mkdir,
-          rename=os.rename, symlink=os.symlink, copy=shutil.copytree, chmod=os.chmod,
+          rename=os.rename, exchange=exchange, symlink=os.symlink, copy=shutil.copytree, chmod=os.chmod,
           link=lambda a, b: os.link(a, b, follow_symlinks=False))
 for name, *args in json.loads(sys.argv[1]):
     try: do[name](*args); print("ok")

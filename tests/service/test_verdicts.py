@@ -85,6 +85,21 @@ def test_what_cannot_be_put_together_again_is_never_our_failure(world: GraderWor
         assert all("too long" in check.evidence[0] for check in verdict.checks[:2]), lines(verdict)
 
 
+@pytest.mark.slow
+def test_hidden_tests_see_all_that_an_agent_could_leave(world: GraderWorld) -> None:
+    """A workspace that was shown takes nothing of the agent's disk, so what is left can be nearly twice as much."""
+    reads = {"id": "reads", "type": "command", "run": "pytest -q hidden"}
+    hidden: Files = {
+        "test_it.py": "from subject import run\ndef test(): assert run('cat', 'answer.txt').stdout == '42\\n'\n"
+    }
+    given: Files = {"given": bytes(70 << 20)}
+    environment = {"requires": ["python3"], "resources": {"disk": "72Mi", "memory": "128Mi"}}
+    world.task(given, [reads], hidden=hidden, environment=environment)
+    world.left({**given, "answer.txt": "42\n", "built": bytes(70 << 20)})
+    verdict = world.grade()
+    assert verdict.result == "passed", lines(verdict)
+
+
 COMMAND = {"id": "t", "type": "command", "run": "pytest"}
 
 
