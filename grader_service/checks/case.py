@@ -49,7 +49,7 @@ class Case:
 
     @property
     def state_bytes(self) -> int:
-        """The most bytes that a frozen workspace can have: twice its disk, by links, by sparse files, or beside what was shown and not copied."""
+        """The most bytes that a frozen workspace can have: twice its disk, by links and sparse files or beside what was shown."""
         return 2 * self.planned.environment.resources.disk
 
     def pristine(self) -> tuple[Input, ...]:
