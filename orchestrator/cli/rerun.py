@@ -11,6 +11,7 @@ from orchestrator.cli.options import (
     ConcurrencyOption,
     JsonOption,
     MaxCostOption,
+    PoolOption,
     RunArgument,
     StoreOption,
     YesOption,
@@ -37,6 +38,7 @@ def rerun(  # noqa: PLR0913, PLR0917 - one parameter for each option
     tasks: Annotated[
         list[str] | None, typer.Option("--tasks", metavar="GLOB", help="Only of these tasks; may be repeated.")
     ] = None,
+    pool: PoolOption = None,
     concurrency: ConcurrencyOption = None,
     max_cost: MaxCostOption = None,
     store: StoreOption = None,
@@ -55,7 +57,7 @@ def rerun(  # noqa: PLR0913, PLR0917 - one parameter for each option
     from orchestrator.driver.rerun import Choice
 
     choice = Choice(failed=failed, infra=infra, tasks=tuple(tasks or ()))
-    settings = settings_from(store=store, concurrency=concurrency)
+    settings = settings_from(store=store, pool=pool, concurrency=concurrency)
     raise typer.Exit(
         run_async(
             as_stoppable(lambda stop: _rerun(run, (choice, run_id, max_cost), settings, stop, yes=yes, as_json=as_json))
