@@ -23,6 +23,8 @@ from orchestrator.storage.bundles import tree_bytes
 
 LONGEST_PARENT = 50
 """Bytes: a socket's path has 107 in all, and sandboxes put folders of their own below ours."""
+LONGEST_RAY_PARENT = 16
+"""The same for the folder of a Ray cluster: Ray puts 90 bytes of its own below."""
 _PREFIX, _OWNER = "orch-", "owner"
 
 
@@ -74,16 +76,20 @@ class Services(Addresses):
 
 
 def scratch_parent(settings: Settings, longest: int = LONGEST_PARENT) -> Path:
-    """Return where scratch folders are made: the setting, or the system's temporary folder where that path is too long for sockets."""
-    parent = settings.scratch
-    if parent is None or len(bytes(parent)) > longest:
-        parent = Path(tempfile.gettempdir())
-    return parent
+    """Return where scratch folders are made: the setting, or a temporary folder of the system where that path is too long for sockets."""
+    parents = [*filter(None, [settings.scratch]), *_temporary_folders()]
+    return next((parent for parent in parents if len(bytes(parent)) <= longest), parents[-1])
+
+
+def _temporary_folders() -> list[Path]:
+    return [Path(tempfile.gettempdir()), Path("/tmp")]  # noqa: S108 - the shortest; folders of ours get random names there
 
 
 def sweep_scratch(settings: Settings, *, dry: bool) -> tuple[int, int]:
-    """Remove scratch folders of killed processes; return their number and bytes. Raises OSError."""
-    return _sweep(scratch_parent(settings), dry=dry)
+    """Remove scratch folders of killed processes, wherever they may be; return their number and bytes. Raises OSError."""
+    parents = {scratch_parent(settings, longest).resolve() for longest in (LONGEST_PARENT, LONGEST_RAY_PARENT)}
+    swept = [_sweep(parent, dry=dry) for parent in sorted(parents)]
+    return sum(count for count, _ in swept), sum(size for _, size in swept)
 
 
 @contextlib.contextmanager
@@ -91,8 +97,8 @@ def scratch_folder(settings: Settings, longest_parent: int = LONGEST_PARENT) -> 
     """Make a folder for sockets and running sandboxes that only we may open, and remove it afterwards.
 
     Folders that killed processes left beside it are removed first.
-    It lies below the setting ``scratch``, or below the system's temporary folder where that path would leave no room for a socket's name:
-    where it has more than ``longest_parent`` bytes.
+    It lies below the setting ``scratch``, or below a temporary folder of the system where that path would leave no room for a socket's
+    name: where it has more than ``longest_parent`` bytes.
     Raises InfrastructureError when it cannot be made.
     """
     parent = scratch_parent(settings, longest_parent)

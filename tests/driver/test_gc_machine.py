@@ -13,9 +13,11 @@ from gc_world import DAY, age, gc
 
 from orchestrator.dataset.commits import load_snapshot
 from orchestrator.dataset.compact import compact
+from orchestrator.driver import services
 from orchestrator.driver.gc import local
 from orchestrator.driver.gc.local import clean_machine
 from orchestrator.driver.gc.runs import Criteria
+from orchestrator.driver.services import LONGEST_RAY_PARENT, scratch_folder
 from orchestrator.errors import SpecError
 from orchestrator.records import keys
 from orchestrator.report.select import resolve_run
@@ -31,8 +33,9 @@ def aged(path: Path, seconds: float) -> None:
 
 
 @pytest.fixture
-def settings(memory: Path) -> Settings:
-    # The system's temporary folder is everybody's: a scratch folder of its own, with a short path.
+def settings(memory: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    # The system's temporary folder is everybody's: folders of its own, with short paths.
+    monkeypatch.setattr(services, "_temporary_folders", lambda: [memory / "t"])
     return Settings(cache=memory / "cache", logs=memory / "logs", scratch=memory)
 
 
@@ -153,3 +156,17 @@ def test_a_part_that_is_committed_while_gc_deletes_it_is_put_back(memory: Path) 
         assert await everything(other, cache) == rows
 
     asyncio.run(scenario())
+
+
+def test_scratch_folders_of_killed_processes_go_from_both_places(settings: Settings, memory: Path) -> None:
+    # Ray's sockets have longer names than ours, so its folders may lie elsewhere than those of sandboxes.
+    for parent in (memory, memory / "t"):
+        for name in ("orch-left", "orch-strange"):
+            (parent / name).mkdir(parents=True)
+        (parent / "orch-left/owner").write_bytes(b"")
+        (parent / "orch-left/file").write_bytes(b"12345")
+    with scratch_folder(settings, LONGEST_RAY_PARENT) as held:  # which removes what lies beside it
+        assert held.parent == memory / "t"
+        assert clean(settings, dry=True) == clean(settings) == {"scratch": (1, 5)}
+        assert held.exists()
+    assert sorted(path.name for path in memory.glob("**/orch-*")) == ["orch-strange", "orch-strange"]
