@@ -14,7 +14,7 @@ from orchestrator import wiring
 from orchestrator.driver.process import this_process
 from orchestrator.driver.purse import Purse
 from orchestrator.driver.ray.coordinator import Coordinator, Kind
-from orchestrator.driver.ray.desk import lease_view, open_desk, open_run
+from orchestrator.driver.ray.desk import lease_view, node_named, open_desk, open_run
 from orchestrator.driver.ray.messages import Assignment, Batch, Failure, Orders, Report
 from orchestrator.driver.ray.supervisor import Supervisor
 from orchestrator.driver.services import Addresses
@@ -67,7 +67,8 @@ class CoordinatorActor:
 
     async def _make(self) -> Coordinator:
         given = self._assignment
-        store, manifest = await open_run(given)
+        with node_named(given.run):
+            store, manifest = await open_run(given)
         at = Addresses.read(given.services)
         if at is None:
             msg = "the coordinator was started on another machine than the driver's"
@@ -109,6 +110,12 @@ class SupervisorActor:
         if self._working is None or self._working.done():
             self._working = asyncio.create_task(_answered(self._work(ActorLine(coordinator), generation)))
         return await asyncio.shield(self._working)
+
+    async def end(self) -> None:
+        """End the work and all that runs for it: sandboxes, and the services of another machine with their folders."""
+        if self._working is not None:
+            self._working.cancel()
+            await asyncio.gather(self._working, return_exceptions=True)
 
     async def _work(self, line: ActorLine, generation: int) -> None:
         supervisor = Supervisor(self._index, generation, line, self._assignment.slots[self._index])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import importlib.util
 import json
 import logging
 import os
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from orchestrator.driver.services import scratch_folder
+from orchestrator.driver.services import LONGEST_RAY_PARENT, scratch_folder
 from orchestrator.errors import InfrastructureError, RefusedError
 from orchestrator.settings import Settings, local_ray_variables, ray_address, set_variables
 
@@ -28,8 +29,8 @@ _END_SECONDS = 15
 _CHECK_SECONDS = 3.0
 _CHECKS = 4
 """Failed looks at the head's port in a row after which it is given up."""
-_LONGEST_SCRATCH = 16
-"""Bytes: Ray puts 90 of its own below, and a socket's path has 107."""
+_LONGEST_SAID = 500
+"""Characters of what Ray says: of two versions that differ it names both, on lines of their own."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,9 @@ async def open_cluster(settings: Settings, say: Callable[[str], None]) -> AsyncI
 
     Raises InfrastructureError when it does not start or cannot be reached, and RefusedError for an address that cannot be used.
     """
+    if importlib.util.find_spec("ray") is None:
+        msg = "Ray is not installed here, which --pool ray needs: install the package ray, or use --pool inline"
+        raise RefusedError(msg)
     address = ray_address()
     async with contextlib.AsyncExitStack() as stack:
         lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -87,8 +91,8 @@ def _connect(address: str) -> tuple[int, str]:
         resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
         return max(1, int(resources.get("CPU", 1))), ray.get_runtime_context().gcs_address
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        msg = f"Ray at {address} cannot be used: {first}"
+        said = " ".join(str(error).split()) or type(error).__name__
+        msg = f"Ray at {address} cannot be used: {said[:_LONGEST_SAID]}"
         raise InfrastructureError(msg, cause="ray_unreachable") from error
 
 
@@ -133,7 +137,7 @@ class _Head:
 @contextlib.asynccontextmanager
 async def _local_head(settings: Settings) -> AsyncIterator[_Head]:
     """Start a cluster that ends with this process."""
-    with scratch_folder(settings, _LONGEST_SCRATCH) as folder:
+    with scratch_folder(settings, LONGEST_RAY_PARENT) as folder:
         set_variables(local_ray_variables(_write_token(folder)))  # before Ray is loaded, which reads them then
         log = settings.logs / "ray.log"
         process = await _spawn(log)

@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from orchestrator.driver.lease import LeaseView, Timing
 from orchestrator.driver.prepare import check_resume
 from orchestrator.driver.ray.messages import Assignment
 from orchestrator.driver.services import Addresses, local_services, scratch_folder
-from orchestrator.errors import GatewayError, NotFoundError, RefusedError, SpecError
+from orchestrator.errors import GatewayError, InfrastructureError, NotFoundError, RefusedError, SpecError
 from orchestrator.interfaces import Gateway, Grader, ObjectStore, SandboxBackend
 from orchestrator.records import keys
 from orchestrator.records.manifest import RunManifest
@@ -71,14 +71,26 @@ def lease_view(assignment: Assignment, store: ObjectStore) -> LeaseView:
 async def open_desk(assignment: Assignment, name: str) -> AsyncIterator[Desk]:
     """Open everything, with services of its own where the driver's are out of reach.
 
-    Raises RefusedError, which names this node, when something is not as the run needs it, and InfrastructureError.
+    Raises RefusedError when something is not as the run needs it, and InfrastructureError; both name this node.
     """
+    async with contextlib.AsyncExitStack() as stack:
+        with node_named(assignment.run):
+            desk = await _opened(assignment, name, stack)
+        yield desk
+
+
+@contextlib.contextmanager
+def node_named(run: str) -> Iterator[None]:
+    """Have errors say on which node they arose: nodes differ in what they find."""
+    node = socket.gethostname()
     try:
-        async with contextlib.AsyncExitStack() as stack:
-            yield await _opened(assignment, name, stack)
+        yield
     except SpecError as error:
-        msg = f"node {socket.gethostname()} cannot run trials of {assignment.run}: {error}"
+        msg = f"node {node} cannot run trials of {run}: {error}"
         raise RefusedError(msg) from error
+    except InfrastructureError as error:
+        msg = f"node {node} cannot start trials of {run}: {error}"
+        raise InfrastructureError(msg, cause=error.cause) from error
 
 
 async def _opened(assignment: Assignment, name: str, stack: contextlib.AsyncExitStack) -> Desk:

@@ -43,6 +43,8 @@ from orchestrator.settings import Settings
 _DEATHS = 20
 """Deaths of one supervisor, or of the coordinator, without a trial that ended between them, after which the pool gives up."""
 _PAUSE_SECONDS = 0.2
+_END_SECONDS = 10.0
+"""How long supervisors have for tidying up at the end, before they are killed."""
 _Answer = TypeVar("_Answer")
 
 
@@ -130,14 +132,24 @@ class RayPool:
         self._stopping = True
 
     async def close(self) -> None:
-        """End all actors, and all that runs in them, at once."""
+        """End all actors, and all that runs in them."""
         for keeper in self._keepers:
             keeper.cancel()
         await asyncio.gather(*self._keepers, return_exceptions=True)
         if not self._broken.cancel() and not self._broken.cancelled():
             self._broken.exception()  # it was raised, or nobody waits for it any more
         if not self._cluster.lost.done():
+            await self._end_supervisors()
             await asyncio.to_thread(self._actors.kill)
+
+    async def _end_supervisors(self) -> None:
+        """Let each one that lives remove what it made on its machine; a killed one leaves it to the next run there."""
+        calls = (awaited(each.end.remote()) for each in self._actors.supervisors)
+        ended = asyncio.gather(*calls, return_exceptions=True)
+        either: set[asyncio.Future[Any]] = {ended, self._cluster.lost}
+        await asyncio.wait(either, timeout=_END_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        ended.cancel()
+        await asyncio.gather(ended, return_exceptions=True)
 
     async def _each(self, kind: Kind, trials: list[TrialId]) -> AsyncIterator[TrialEnd]:
         pending = set(trials)

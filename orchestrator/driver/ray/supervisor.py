@@ -81,7 +81,6 @@ class Supervisor:
                 for task in self._holds.values():
                     if task.done():
                         task.result()  # still held, so it raised: a mistake in this program
-                self._due.clear()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._due.wait(), _HEARTBEAT_SECONDS)
         finally:
@@ -90,6 +89,7 @@ class Supervisor:
             await asyncio.gather(*self._holds.values(), return_exceptions=True)
 
     async def _report(self) -> Orders:
+        self._due.clear()  # before the look at what there is: what happens during the call is told at once after it
         self._reports += 1
         events = self._outbox.first(_EVENTS)
         report = Report(
