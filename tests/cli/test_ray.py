@@ -49,6 +49,14 @@ def wait_for(look, seconds: float = 60, told=lambda: ""):
     return found
 
 
+def wait_for_an_outcome(folder: Path, driver: subprocess.Popen[bytes]) -> None:
+    def seen() -> bool:
+        assert driver.poll() is None, (folder / "log").read_text()
+        return bool(read_all(folder, "outcomes/r1"))
+
+    wait_for(seen, 120, (folder / "log").read_text)
+
+
 def actors(driver: int, name: bytes) -> list[int]:
     """Return the actor processes of a driver."""
     found = []
@@ -69,7 +77,8 @@ def named(driver: int, name: str) -> list[int]:
 
 
 @pytest.mark.timeout(300)
-def test_ray_and_inline_give_the_same_report(orchestrate, temporary: Path) -> None:
+def test_ray_and_inline_give_the_same_report(orchestrate, temporary: Path, tmp_path: Path) -> None:
+    (tmp_path / "orchestrate.toml").write_text("supervisors = 1\nconcurrency = 2\n")  # each is a process that loads Ray
     words = ("submit", STARTER, "--agent", "oracle", "--agent", "nop", "--samples", "1", *TASKS[:2], "--json")
     inline = orchestrate(*words, "--pool", "inline")
     ray = orchestrate(*words, "--pool", "ray", timeout=250)
@@ -84,7 +93,7 @@ def test_ray_and_inline_give_the_same_report(orchestrate, temporary: Path) -> No
 @pytest.mark.parametrize("victim", ["supervisor", "coordinator", "all supervisors"])
 def test_killed_actors_come_back_and_every_trial_counts_once(tmp_path: Path, victim: str) -> None:
     driver = submitted(tmp_path, "--samples", "4")
-    wait_for(lambda: read_all(tmp_path, "outcomes/r1"), 120)
+    wait_for_an_outcome(tmp_path, driver)
     wait_for(lambda: actors(driver.pid, b"Supervisor"))
     hit = actors(driver.pid, b"Coordinator" if victim == "coordinator" else b"Supervisor")
     for pid in hit if victim == "all supervisors" else hit[:1]:
@@ -100,7 +109,7 @@ def test_without_its_cluster_or_driver_nothing_runs_on_and_resume_ends_the_run(
     tmp_path: Path, temporary: Path, victim: str
 ) -> None:
     driver = submitted(tmp_path, "--samples", "4")
-    wait_for(lambda: read_all(tmp_path, "outcomes/r1"), 120)
+    wait_for_an_outcome(tmp_path, driver)
     tree = descendants(driver.pid)
     os.kill(driver.pid if victim == "driver" else named(driver.pid, victim)[0], signal.SIGKILL)
     code = driver.wait(120)
@@ -120,7 +129,7 @@ def test_one_interrupt_keeps_what_runs_and_two_leave_at_once(tmp_path: Path, tem
         folder = tmp_path / str(presses)
         folder.mkdir()
         driver = submitted(folder, "--samples", "8")
-        wait_for(lambda folder=folder: read_all(folder, "outcomes/r1"), 120)
+        wait_for_an_outcome(folder, driver)
         for _ in range(presses):
             os.killpg(driver.pid, signal.SIGINT)
             time.sleep(0.3)
