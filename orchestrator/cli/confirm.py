@@ -49,16 +49,12 @@ def _cost(estimate: Estimate) -> str:
 
 
 def _time(estimate: Estimate) -> str:
+    from orchestrator.report.text import duration
+
     if estimate.seconds is None:
         return "time unknown"
     unknown = f", unknown for {estimate.without_time:,} of {estimate.trials:,} trials" if estimate.without_time else ""
-    return f"{_duration(estimate.seconds)} of work at {estimate.concurrency} at one time{unknown}"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    return f"{round(seconds / 60)} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
+    return f"{duration(estimate.seconds)} of work at {estimate.concurrency} at one time{unknown}"
 
 
 def _basis(estimate: Estimate) -> str:
@@ -69,8 +65,8 @@ def _basis(estimate: Estimate) -> str:
 
 
 async def confirm(estimate: Estimate, settings: Settings, *, yes: bool) -> None:
-    """Return when the run may begin. Raises RefusedError when it may cost much and nobody has agreed."""
-    from orchestrator.errors import RefusedError
+    """Return when the run may begin. Raises RefusedError where nobody can be asked about a dear one, StoppedError for a no."""
+    from orchestrator.errors import RefusedError, StoppedError
     from orchestrator.plan.cost import dollars, nano
 
     over = nano(settings.confirm_over_usd)
@@ -83,7 +79,7 @@ async def confirm(estimate: Estimate, settings: Settings, *, yes: bool) -> None:
     print(f"{cost}. Start it? [y/N] ", end="", file=sys.stderr, flush=True)
     if (await _line()).strip().lower() not in {"y", "yes"}:
         msg = "nothing was started"
-        raise RefusedError(msg)
+        raise StoppedError(msg)
 
 
 async def _line() -> str:

@@ -16,7 +16,7 @@ from orchestrator.report.program import program
 from orchestrator.report.summary import RESULTS
 from orchestrator.report.table import Cell, Column, Row, flow, say, show_table
 from orchestrator.report.terminal import NONE, dollars, percent, seconds
-from orchestrator.report.text import clean
+from orchestrator.report.text import clean, duration
 
 SCHEMA_VERSION = 1
 _ALWAYS = ("passed", "failed", "infra")
@@ -125,7 +125,7 @@ def age(passed: float) -> str:
 def next_step(standing: Standing) -> str:
     """Return the command that goes on from here."""
     run = standing.data.manifest.run
-    words = {"running": f"watch {run}", "silent": f"resume {run}", "complete": f"report {run}"}
+    words = {"running": f"watch {run}", "complete": f"report {run}", "limit": f"resume {run} --max-cost USD"}
     return f"{program()} {words.get(standing.state, f'resume {run}')}"
 
 
@@ -243,6 +243,8 @@ def driver_words(sight: Sight) -> str:
         return f"{since}, was killed" if sight.state == "gone" else f"{since}, {sign}"
     reason, detail = holder.release.reason, clean(holder.release.detail)
     words = {"ended": "brought it to its end", "limit": "came to the spending limit"}.get(reason, reason)
+    if reason == "limit":
+        detail = detail.removeprefix("spending limit: ")
     more = "" if not detail else f" {detail}" if reason == "stopped" else f": {detail}"
     return f"{since}, {words}{more}"
 
@@ -272,7 +274,7 @@ def _left_words(standing: Standing) -> str:
 
 
 def _eta(standing: Standing) -> str:
-    return "" if standing.eta_s is None or not standing.left else f", about {seconds(standing.eta_s)} left"
+    return "" if standing.eta_s is None or not standing.left else f", about {duration(standing.eta_s)} left"
 
 
 def _counted(found: Mapping[str, int]) -> str:

@@ -6,11 +6,15 @@ import sys
 import time
 from collections import Counter
 from types import TracebackType
+from typing import get_args
 
 from orchestrator.cli.screen import Screen
 from orchestrator.interfaces import Phase, Spending, TrialEnd
 from orchestrator.records.ids import TrialId
+from orchestrator.records.verdict import TrialResult
 
+_LONG_SECONDS = 120
+"""From here on the time that passed is shown in minutes."""
 _SHOWN: tuple[Phase, ...] = ("starting", "running", "freezing", "grading")
 
 
@@ -93,19 +97,22 @@ class Progress:
 
     def line(self) -> str:
         """Return the state in one line."""
+        from orchestrator.report.text import duration
+
         done = sum(self._results.values())
         left = self._total - self._before - done
         spent = time.monotonic() - self._started
-        times = [f"{spent:.0f} s"]
+        times = [f"{spent:.0f} s" if spent < _LONG_SECONDS else f"{spent // 60:.0f} min {spent % 60:02.0f} s"]
         if done and left:
-            times.append(f"about {spent / done * left:.0f} s left")
+            times.append(f"about {duration(spent / done * left)} left")
         return "  ".join((*self._counts(done), *times))
 
     def _counts(self, done: int) -> list[str]:
         parts = [f"{self._before + done}/{self._total}"]
         if self._before:
             parts.append(f"{self._before} before")
-        parts += [f"{count} {word}" for word, count in sorted(self._results.items())]
+        words = [*get_args(TrialResult), *sorted(set(self._results) - set(get_args(TrialResult)))]
+        parts += [f"{self._results[word]} {word}" for word in words if self._results[word]]
         running = Counter(self._phases.values())
         parts += [f"{running[phase]} {phase}" for phase in _SHOWN if running[phase]]
         if self._failed:

@@ -39,7 +39,10 @@ async def probe_models(gateway: Gateway, models: Iterable[str], settings: Settin
 
 def _line(found: ProbeResult, settings: Settings) -> str:
     words = "was refused" if found.result == "refused" else "could not be asked"
-    hint = _key_hint(found.model.partition("/")[0], settings) if found.status in {401, 403} else ""
+    provider = found.model.partition("/")[0]
+    hint = _key_hint(provider, settings) if found.status in {401, 403} else ""
+    if found.status == 0 and provider in settings.providers:
+        hint = f"; its address is {settings.providers[provider].base_url}"
     return f"model {found.model} {words}: {found.reason}{hint}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -48,8 +49,7 @@ class OpenAIProvider:
             msg = f"provider {self.name} did not answer within {self._config.timeout_seconds:g} s"
             raise ProviderError(0, msg, code="provider_timeout", retryable=True) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            # The exception's own text may quote what was sent, headers included.
-            msg = f"provider {self.name} could not be reached: {type(error).__name__}"
+            msg = f"provider {self.name} could not be reached: {_why(error)}"
             raise ProviderError(0, msg, code="provider_unreachable", retryable=True) from None
         if status != 200:
             raise self._error(status, data, retry_after)
@@ -107,6 +107,17 @@ async def _read(response: aiohttp.ClientResponse, name: str) -> bytes:
             raise ProviderError(413, msg, code="answer_too_large", ours=False, charged_characters=size)
         parts.append(part)
     return b"".join(parts)
+
+
+def _why(error: Exception) -> str:
+    """Return what failed in words of ours: the exception's own text may quote what was sent, headers included."""
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "no machine of that name was found"
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return "its certificate is not trusted here"
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno).lower()
+    return type(error).__name__
 
 
 def _said(data: bytes) -> tuple[str, str | None]:

@@ -17,8 +17,8 @@ from orchestrator.report.program import program
 from orchestrator.report.text import clean, named
 from orchestrator.storage.removals import describe, removed_run
 
-WORST_FIRST: tuple[TrialResult, ...] = ("failed", "abstained", "grader_error", "infra", "cancelled", "missing")
-"""What counts as the first failure, in this order."""
+WORST_FIRST: tuple[TrialResult, ...] = ("failed", "abstained", "grader_error", "infra", "cancelled")
+"""What counts as the first failure, in this order. A missing trial is none: there is nothing to see of it yet."""
 _SHOWN = 8
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _NEAREST = 3
@@ -113,7 +113,7 @@ def resolve_trial(data: RunData, text: str | None) -> TrialId:
     if text is None:
         found = first_failure(data.rows)
         if found is None:
-            example = data.rows[0].trial if data.rows else "TASK@AGENT:1"
+            example = _any(data.rows) if data.rows else "TASK@AGENT:1"
             msg = f"no trial of {data.manifest.run} failed, so name one, for example {example}"
             raise SpecError(msg)
         return found.trial
@@ -133,7 +133,13 @@ def resolve_trial(data: RunData, text: str | None) -> TrialId:
     if not rows:
         msg = f"task {task} has {_samples(sorted({row.trial.sample for row in of_agent}))}, not {sample}"
         raise SpecError(msg)
-    return (first_failure(rows) or rows[0]).trial
+    found = first_failure(rows)
+    return found.trial if found else _any(rows)
+
+
+def _any(rows: Sequence[TrialRow]) -> TrialId:
+    """Return the first trial that ended, else the first."""
+    return next((row.trial for row in rows if row.result != "missing"), rows[0].trial)
 
 
 def _samples(numbers: Sequence[int]) -> str:

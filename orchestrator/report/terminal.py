@@ -9,6 +9,8 @@ from datetime import UTC
 from rich.console import Console
 
 from orchestrator.dataset.rows import short
+from orchestrator.plan.cost import NANO
+from orchestrator.plan.cost import dollars as nano_dollars
 from orchestrator.report.program import program
 from orchestrator.report.summary import GRADED, RESULTS, AgentSummary, Summary, TaskState, TaskSummary
 from orchestrator.report.table import Cell, Column, Row, flow, say, show_table
@@ -71,7 +73,7 @@ def dollars(value: float | None) -> str:
     """Return money as people read it; a dash when it is unknown."""
     if value is None:
         return NONE
-    return f"${value:,.2f}" if value >= 1 or value == 0 else f"${value:.4f}"
+    return f"${value:,.2f}" if value >= 1 else nano_dollars(round(value * NANO))
 
 
 def _header(summary: Summary, console: Console) -> None:

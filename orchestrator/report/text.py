@@ -51,6 +51,13 @@ def plural(count: int, word: str) -> str:
     return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
 
 
+def duration(seconds: float) -> str:
+    """Return a time that is only guessed, in one unit: ``75 s``, ``4 min``, ``2.5 h``; never less than a second."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
+
+
 def bytes_text(count: int) -> str:
     """Return a number of bytes for people, by thousands: ``999 B``, ``1.2 MB``."""
     value, units = float(count), ["B", "kB", "MB", "GB", "TB"]

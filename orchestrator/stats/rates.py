@@ -84,7 +84,8 @@ def _no_value(tallies: Sequence[Tally], floor: float) -> str | None:
         return f"none of {eligible} trials was graded" if eligible > 1 else "the one trial was not graded"
     if graded / eligible < floor:
         verb = "was" if graded == 1 else "were"
-        return f"only {graded} of {eligible} trials {verb} graded: coverage {graded / eligible:.3f} is below {floor:g}"
+        share = 1000 * graded // eligible / 10  # rounded down, so that it never reads as the floor
+        return f"only {graded} of {eligible} trials {verb} graded: coverage {share:.1f}% is below {100 * floor:g}%"
     return None
 
 

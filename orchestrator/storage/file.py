@@ -73,7 +73,7 @@ def _translated(path: Path, doing: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        cause, advice = _ADVICE.get(error.errno or 0, ("store_io", "see whether the disk is well, then resume"))
+        cause, advice = _ADVICE.get(error.errno or 0, ("store_io", "see whether the disk is well, then try again"))
         msg = f"the store could not {doing} {path}: {error.strerror or error}; {advice}"
         raise StoreError(msg, cause=cause) from error
 

@@ -45,27 +45,29 @@ RANGE = "store_range"
 UPLOAD = "store_upload"
 
 _BUSY = Fault(
-    "store_busy", "wait", "it limits requests: run fewer trials at one time or ask for a higher limit, then resume"
+    "store_busy", "wait", "it limits requests: run fewer trials at one time or ask for a higher limit, then try again"
 )
-_CONFLICT = Fault("store_conflict", "wait", "other writers of the same object kept it busy: resume")
-_DOWN = Fault("store_unavailable", "wait", "see whether the service is up and reachable from here, then resume")
+_CONFLICT = Fault("store_conflict", "wait", "other writers of the same object kept it busy: try again")
+_DOWN = Fault("store_unavailable", "wait", "see whether the service is up and reachable from here, then try again")
 _GARBLED = Fault("store_answer", "wait", "something that is not S3 answered: see the endpoint and any proxy between")
 _CORRUPT = Fault("store_corrupt", "wait", "bytes changed on the way: see the network and any proxy between")
 _DENIED = Fault("store_denied", "none", "give it that right, or use another identity")
 _BUCKET = Fault("store_bucket", "none", "create the bucket, or correct the store's URL")
 _REGION = Fault("store_region", "none", "the bucket is elsewhere: correct region and endpoint in the store's URL")
 _KEYS = Fault(
-    "store_credentials", "renew", "give this process valid AWS credentials (environment, profile or role), then resume"
+    "store_credentials",
+    "renew",
+    "give this process valid AWS credentials (environment, profile or role), then try again",
 )
-_CLOCK = Fault("store_clock", "resign", "set this machine's clock (NTP), then resume")
-_FULL = Fault("store_full", "none", "free space there or raise the quota, then resume")
+_CLOCK = Fault("store_clock", "resign", "set this machine's clock (NTP), then try again")
+_FULL = Fault("store_full", "none", "free space there or raise the quota, then try again")
 _SIZE = Fault("store_size", "none", "the object is too large for that service")
 _UNSUPPORTED = Fault(
     "store_unsupported",
     "none",
     "the service cannot do what the store needs (`orchestrate doctor` says what): use another",
 )
-_UPLOAD = Fault(UPLOAD, "none", "the upload was aborted by somebody else or lost there: resume")
+_UPLOAD = Fault(UPLOAD, "none", "the upload was aborted by somebody else or lost there: try again")
 _NAME = Fault("store_name", "none", "use a shorter prefix or shorter names")
 _REFUSED = Fault("store_refused", "none", "see what it says and correct the store's URL or the service")
 _CLIENT = Fault("store_client", "none", "correct the AWS configuration of this process or the store's URL")

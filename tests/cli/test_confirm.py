@@ -15,7 +15,7 @@ import pytest
 from orchestrator.cli.confirm import confirm
 from orchestrator.driver.estimate import Estimate, PairEstimate
 from orchestrator.driver.limits import InForce
-from orchestrator.errors import RefusedError
+from orchestrator.errors import StoppedError
 from orchestrator.settings import Settings, load_settings
 from orchestrator.spec.submission import RunLimits
 
@@ -57,7 +57,7 @@ def test_a_yes_starts_the_run(terminal: int, tmp_path: Path, capsys, answer: str
 @pytest.mark.parametrize("answer", ["\n", "n\n", "yesno\n", "\x04"])
 def test_anything_else_starts_nothing(terminal: int, tmp_path: Path, answer: str) -> None:
     os.write(terminal, answer.encode())
-    with pytest.raises(RefusedError, match="nothing was started"):
+    with pytest.raises(StoppedError, match="nothing was started"):
         asyncio.run(confirm(COSTLY, settings(tmp_path, 0), yes=False))
 
 

@@ -9,7 +9,7 @@ import pytest
 from overview_cases import sight, snapshots, standing
 
 from orchestrator.cli import watching
-from orchestrator.cli.overview_view import age, live_line
+from orchestrator.cli.overview_view import age, driver_words, live_line, next_step
 from orchestrator.driver.lookout import Lookout, Sight
 from orchestrator.driver.process import this_process
 from orchestrator.driver.standing import Standing
@@ -34,8 +34,14 @@ def test_ages(passed: float, shown: str) -> None:
 
 def test_one_line_while_it_runs() -> None:
     assert live_line(standing()) == (
-        "4/10  3 passed  1 failed  1 infra  1 grading  2 running  1 lost launches (sandbox)  $0.6000, about 90s left"
+        "4/10  3 passed  1 failed  1 infra  1 grading  2 running  1 lost launches (sandbox)  $0.60, about 2 min left"
     )
+
+
+def test_a_run_that_met_its_limit_says_so_once_and_goes_on_with_a_higher_one() -> None:
+    met = sight(reason="limit", detail="spending limit: $2.40 of $2.50 is spent")
+    assert driver_words(met).endswith(", came to the spending limit: $2.40 of $2.50 is spent")
+    assert next_step(standing(met, ended=4)).endswith("resume r1 --max-cost USD")
 
 
 @pytest.mark.parametrize(

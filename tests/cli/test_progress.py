@@ -63,3 +63,11 @@ def test_a_long_trial_shows_its_spend_when_piped(
         progress.spending(Spending(running=1, steps=steps, cost_nano_usd=steps * 10_000_000))
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("0/1  3 model responses  $0.03")
+
+
+@pytest.mark.parametrize(("passed", "shown"), [(0, "0 s"), (119, "119 s"), (120, "2 min 00 s"), (3725, "62 min 05 s")])
+def test_the_time_that_passed(monkeypatch: pytest.MonkeyPatch, passed: int, shown: str) -> None:
+    monkeypatch.setattr("orchestrator.cli.progress.time.monotonic", lambda: 1000.0)
+    progress = Progress()
+    monkeypatch.setattr("orchestrator.cli.progress.time.monotonic", lambda: 1000.0 + passed)
+    assert progress.line() == f"0/0  {shown}"

@@ -51,6 +51,12 @@ def test_a_refusal_names_the_reason_the_key_and_the_models_that_are_fine(tmp_pat
     assert caught.value.exit_code == 2
 
 
+def test_a_provider_that_is_away_is_named_with_its_address(tmp_path: Path) -> None:
+    away = ProbeResult(model="local/small", result="failed", status=0, reason="could not be reached")
+    with pytest.raises(InfrastructureError, match=r"could not be reached; its address is http://127\.0\.0\.1:1\n"):
+        ask(tmp_path, away)
+
+
 def test_a_provider_that_is_away_is_no_mistake_of_the_user(tmp_path: Path) -> None:
     with pytest.raises(InfrastructureError, match="far/big could not be asked") as caught:
         ask(tmp_path, AWAY)

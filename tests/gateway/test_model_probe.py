@@ -49,7 +49,7 @@ def test_a_provider_that_is_not_there_has_failed(world):
 
     found = asyncio.run(live())
     assert (found.result, found.status) == ("failed", 0)
-    assert "could not be reached" in found.reason
+    assert "could not be reached: connection refused" in found.reason
 
 
 def test_a_provider_that_says_nothing_is_not_waited_for(world, monkeypatch):

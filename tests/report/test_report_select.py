@@ -5,10 +5,13 @@ from datetime import timedelta
 
 import pytest
 from demo_run import demo
-from run_builder import NIGHT, agent, manifest, save, task
+from run_builder import NIGHT, agent, manifest, outcome, save, task, verdict
 
+from orchestrator.dataset.rows import assemble
 from orchestrator.errors import SpecError
+from orchestrator.records.ids import TrialId
 from orchestrator.report.select import resolve_run, resolve_trial
+from orchestrator.report.summary import summarise
 from orchestrator.storage.file import FileStore
 
 
@@ -105,3 +108,14 @@ def test_a_trial_is_found(text, trial):
 def test_a_trial_is_not_found(text, words):
     with pytest.raises(SpecError, match=words):
         resolve_trial(demo(), text)
+
+
+def test_a_trial_that_never_ran_is_no_failure_to_look_at():
+    made = manifest([task("fix", samples=3)], [agent("careful")])
+    second = TrialId("fix", "careful", 2)
+    data = assemble(made, [outcome("run-1", second)], [verdict("run-1", second)])
+    assert summarise(data).first_failure is None
+    with pytest.raises(SpecError, match="failed, so name one, for example fix@careful:2"):
+        resolve_trial(data, None)
+    assert str(resolve_trial(data, "fix")) == "fix@careful:2"
+    assert str(resolve_trial(data, "fix@careful:3")) == "fix@careful:3"

@@ -44,7 +44,7 @@ def test_nothing_temporary_is_left_and_nothing_temporary_is_listed(tmp_path: Pat
         (errno.ENOSPC, "store_full", "free space"),
         (errno.EROFS, "store_read_only", "read-only"),
         (errno.EACCES, "store_permission", "owner or mode"),
-        (errno.EIO, "store_io", "resume"),
+        (errno.EIO, "store_io", "try again"),
     ],
 )
 def test_errors_of_the_system_say_where_and_what_to_do(
