@@ -64,27 +64,27 @@ def test_a_dataset_that_cannot_be_written_is_a_warning_and_the_run_is_kept(orche
 
 
 @pytest.mark.timeout(60)
-def test_mistakes_in_sql_are_told_and_end_with_2(orchestrate) -> None:
+def test_mistakes_in_sql_are_told_and_end_with_2(in_process) -> None:
     for sql, words in (
         ("SELECT", "SQL: "),
         ("SELECT nope FROM trials", 'column "nope" not found'),
         ("COPY trials TO 'x'", "reads the dataset and changes nothing"),
         ("SELECT task, task FROM trials", "two columns are named 'task'"),
     ):
-        done = orchestrate("query", sql, "--json")
+        done = in_process("query", sql, "--json")
         assert done.returncode == 2
         assert words in done.stderr
         assert "Traceback" not in done.stderr
 
 
 @pytest.mark.timeout(60)
-def test_values_are_plain_lines_in_a_pipe_and_plain_json(orchestrate) -> None:
+def test_values_are_plain_lines_in_a_pipe_and_plain_json(in_process) -> None:
     sql = "SELECT 'a\tb\x1b[31m' AS text, NULL AS n, 'nan'::DOUBLE AS x, '\\x01\\xff'::BLOB AS b, [1, 2] AS l"
     sql += ", TIMESTAMPTZ '2026-03-02 09:00:00Z' AS t"
-    lines = orchestrate("query", sql).stdout.splitlines()
+    lines = in_process("query", sql).stdout.splitlines()
     assert lines[0] == "text\tn\tx\tb\tl\tt"
     assert lines[1] == "a    b\\x1b[31m\tnull\tnull\t01ff\t[1, 2]\t2026-03-02T09:00:00+00:00"
-    (row,) = rows_of(orchestrate, sql)
+    (row,) = rows_of(in_process, sql)
     assert row == {
         "text": "a\tb\x1b[31m",
         "n": None,

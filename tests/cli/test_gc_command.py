@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -21,30 +20,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "dataset"))
 
 from dataset_world import lay_run
 
-from orchestrator.cli.app import run_command
 from orchestrator.storage.file import FileStore
 
-
-@dataclass(frozen=True)
-class Done:
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-@pytest.fixture
-def gc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
-    """Run a command in this process: loading the program costs more than all that these tests do."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.stdin", io.StringIO())
-    for name in os.environ.keys() - clean_environment().keys():
-        monkeypatch.delenv(name)
-
-    def run(*words: str) -> Done:
-        code = run_command(list(words))
-        return Done(code, *capsys.readouterr())
-
-    return run
+Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
@@ -63,20 +41,20 @@ def keys_of(store: FileStore) -> list[str]:
     return asyncio.run(store.list(""))
 
 
-def test_a_run_goes_and_says_so_afterwards(gc: Callable[..., Done], store: FileStore) -> None:
+def test_a_run_goes_and_says_so_afterwards(in_process: Command, store: FileStore) -> None:
     before = keys_of(store)
-    shown = gc("gc", "--run", "r1", "--dry-run", "--json")
+    shown = in_process("gc", "--run", "r1", "--dry-run", "--json")
     plan = json.loads(shown.stdout)
     assert (plan["schema_version"], plan["dry_run"], plan["total"]["runs"]) == (1, True, 1)
     assert keys_of(store) == before
-    done = gc("gc", "--run", "r1", "--yes", "--json")
+    done = in_process("gc", "--run", "r1", "--yes", "--json")
     assert {**json.loads(done.stdout), "dry_run": True} == plan
     for words in (("report", "r1"), ("rebuild", "r1"), ("resume", "r1")):
-        told = gc(*words)
+        told = in_process(*words)
         assert told.returncode == 2
         assert "run r1 was removed by gc on 20" in told.stderr
         assert "named by a person" in told.stderr
-    assert gc("report", "last", "--json").returncode == 0
+    assert in_process("report", "last", "--json").returncode == 0
     assert [key for key in keys_of(store) if "/r1/" in key and not key.startswith("removed/")] == []
 
 
@@ -90,15 +68,15 @@ def test_a_run_goes_and_says_so_afterwards(gc: Callable[..., Done], store: FileS
         (("--keep", "0"), "add --yes, or see them with --dry-run"),
     ],
 )
-def test_mistakes_remove_nothing(gc: Callable[..., Done], store: FileStore, words: tuple[str, ...], told: str) -> None:
+def test_mistakes_remove_nothing(in_process: Command, store: FileStore, words: tuple[str, ...], told: str) -> None:
     before = keys_of(store)
-    done = gc("gc", *words)
+    done = in_process("gc", *words)
     assert done.returncode == 2
     assert told in done.stderr
     assert keys_of(store) == before
 
 
-def test_a_no_removes_nothing(gc: Callable[..., Done], store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_no_removes_nothing(in_process: Command, store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -106,7 +84,7 @@ def test_a_no_removes_nothing(gc: Callable[..., Done], store: FileStore, monkeyp
     before = keys_of(store)
     for answer in ("n\n", "\n", ""):
         monkeypatch.setattr("sys.stdin", Terminal(answer))
-        done = gc("gc", "--keep", "1")
+        done = in_process("gc", "--keep", "1")
         assert (done.returncode, done.stdout) == (130, "")
         assert keys_of(store) == before
 

@@ -22,6 +22,11 @@ services: [db]
 
 
 @pytest.fixture
+def orchestrate(in_process):
+    return in_process
+
+
+@pytest.fixture
 def suite(tmp_path: Path) -> Path:
     shutil.copytree(STARTER, tmp_path / "tasks/starter")
     return tmp_path / "tasks/starter"
