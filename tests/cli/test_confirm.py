@@ -78,7 +78,7 @@ def test_what_is_cheap_or_agreed_to_is_not_asked(tmp_path: Path, capsys, over: f
     assert capsys.readouterr().err == ""
 
 
-def test_without_a_terminal_a_costly_run_needs_yes(orchestrate, tmp_path: Path) -> None:
+def test_without_a_terminal_a_costly_run_needs_yes(in_process, tmp_path: Path) -> None:
     (tmp_path / "suite/one").mkdir(parents=True)
     (tmp_path / "suite/suite.yaml").write_text("id: suite\n")
     (tmp_path / "suite/one/task.yaml").write_text(
@@ -89,13 +89,13 @@ def test_without_a_terminal_a_costly_run_needs_yes(orchestrate, tmp_path: Path) 
         '[providers.local]\nbase_url = "http://127.0.0.1:1"\n[prices."local/m"]\ninput = 1\noutput = 1000\n'
     )
     words = ("submit", "suite", "--model", "local/m", "--samples", "2")
-    done = orchestrate(*words)
+    done = in_process(*words)
     assert done.returncode == 2
     assert "at most: $12.00 by the budgets of the tasks" in done.stderr
     assert "may cost $12.00" in done.stderr
     assert "--yes" in done.stderr
     assert not (tmp_path / ".orchestrate/store/runs").exists()
-    plan = json.loads(orchestrate(*words, "--dry-run", "--json").stdout)
+    plan = json.loads(in_process(*words, "--dry-run", "--json").stdout)
     assert plan["planned"][0] == {
         "task": "one",
         "agent": "react",

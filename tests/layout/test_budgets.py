@@ -23,9 +23,9 @@ DEFINED = re.compile(
 HEAVY = ("ray", "pyarrow", "boto3", "kubernetes", "duckdb")
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_module_is_longer_than_600_lines(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= 600
+def test_no_module_is_longer_than_600_lines() -> None:
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in MODULES}
+    assert {name: length for name, length in lengths.items() if length > 600} == {}
 
 
 def test_reading_order_names_every_package() -> None:
