@@ -291,6 +291,50 @@ def test_one_death_among_many_trials_does_not_pause_the_run(tmp_path: Path) -> N
     drive(work())
 
 
+class Narrow(Unlimited):
+    """Covers so many launches at one time; the others wait."""
+
+    def __init__(self, most: int) -> None:
+        self.turns = asyncio.Semaphore(most)
+        self.waiting = 0
+        self.costs: list[int | None] = []
+
+    async def reserve(self, planned, launch) -> None:
+        self.waiting += 1
+        await self.turns.acquire()
+        self.waiting -= 1
+
+    async def settle(self, outcome: Outcome) -> None:
+        self.costs.append(outcome.usage.cost_nano_usd)
+        self.turns.release()
+
+    async def forfeit(self, trial, launch) -> None:
+        self.turns.release()
+
+
+def test_launches_that_waited_with_a_dead_supervisor_are_neither_used_up_nor_paid_for(tmp_path: Path) -> None:
+    world, manifest = World(tmp_path, seconds=0.2), manifest_of(8)
+    world.allowance = allowance = Narrow(1)
+
+    async def work():
+        async with open_pool("ray", world, manifest, (4, 4)) as driven:
+            running = asyncio.ensure_future(execute(manifest, world.store, driven.pool, driven.breaker))
+            while not (world.running == 1 and allowance.waiting == 7):
+                await asyncio.sleep(0.01)
+            for supervisor in driven.actors.supervisors:
+                await supervisor.kill()
+            execution = await running
+        assert (execution.ended, execution.left) == (8, 0)
+        lost = [
+            outcome for each in (await load_committed(world.store, "r1")).outcomes.values() for outcome in each[:-1]
+        ]
+        assert [outcome.cause for outcome in lost] == ["supervisor_lost"]
+        assert sum(world.launched.values()) == 9
+        assert len(allowance.costs) == 9
+
+    drive(work())
+
+
 def test_a_clock_that_is_set_back_does_not_keep_a_successor_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

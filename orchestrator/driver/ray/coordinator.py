@@ -69,6 +69,10 @@ class Coordinator:
         self._open: set[TrialId] = set()
         """Trials of this call of the pool that have not ended."""
         self._recovering: dict[TrialId, asyncio.Task[None]] = {}
+        self._allowed: set[tuple[TrialId, int]] = set()
+        """Launches that a supervisor was allowed to start."""
+        self._allowed_all = False
+        """Whether no coordinator before this one can have allowed any."""
         self._begun = False
         self._stop = False
         self._failed: OrchestrateError | None = None
@@ -79,6 +83,7 @@ class Coordinator:
         ``again``: an earlier coordinator did so before. ``stop``: as for ``poll``. Raises StoreError, and GatewayError when ``again``.
         """
         self._begun, self._open, self._failed = False, set(trials), None
+        self._allowed_all = self._allowed_all or not again
         self._stop = self._stop or stop
         self._waiting.clear()
         await self._floor.all_met()
@@ -146,6 +151,7 @@ class Coordinator:
                 raise
         except OrchestrateError as error:
             return Failure.of(error)
+        self._allowed.add((trial, launch))
         return None
 
     @property
@@ -218,12 +224,11 @@ class Coordinator:
             task.add_done_callback(lambda _: self._recovering.pop(trial))
 
     async def _recovered(self, trial: TrialId) -> None:
-        """Close the launch that ran and hand the trial out again, or tell its end."""
+        """Close the launch that ran, if one may have, and hand the trial out again, or tell its end."""
         try:
             left = await self._left([trial])
-            for planned in left.to_run:
+            for planned in [each for each in left.to_run if self._may_have_started(each)]:
                 await self._bury(planned)
-            if left.to_run:
                 left = await self._left([trial])
             jobs = _jobs(left, "run")
             self._waiting.extendleft(jobs)
@@ -231,6 +236,10 @@ class Coordinator:
                 await self._tell_end(trial)
         except OrchestrateError as error:
             self._fail(error)
+
+    def _may_have_started(self, planned: PlannedTrial) -> bool:
+        """Return whether the trial's next launch may have begun. One that still waited for its turn or for money has cost nothing."""
+        return not self._allowed_all or (planned.id, planned.first_launch) in self._allowed
 
     async def _bury(self, planned: PlannedTrial) -> None:
         message = "the process that ran it was killed or lost its connection"

@@ -174,7 +174,9 @@ class RayPool:
             raise batch.failure.error()
 
     async def _begin(self, kind: Kind, pending: Iterable[TrialId], *, again: bool) -> None:
-        answer = await self._ask(self._actors.coordinator.begin, kind, list(pending), again, self._stopping)
+        trials = list(pending)
+        repeated = (kind, trials, True, self._stopping)  # one that died over it may have handed out some already
+        answer = await self._ask(self._actors.coordinator.begin, kind, trials, again, self._stopping, repeated=repeated)
         if isinstance(answer, Failure):
             raise answer.error()
         if answer != self._met:
@@ -204,8 +206,11 @@ class RayPool:
                 pending.discard(trial)
         return None
 
-    async def _ask(self, method: Any, *arguments: object) -> Any:
-        """Call the coordinator until it answers: one that died is made anew. Raises what breaks the pool."""
+    async def _ask(self, method: Any, *arguments: object, repeated: tuple[object, ...] | None = None) -> Any:
+        """Call the coordinator until it answers: one that died is made anew, and asked with ``repeated``, if there is such a thing.
+
+        Raises what breaks the pool.
+        """
         from ray.exceptions import RayActorError
 
         outage = _Outage("the coordinator")
@@ -218,6 +223,7 @@ class RayPool:
                 return await call
             except RayActorError:
                 self._away(outage)
+                arguments = repeated or arguments
                 await asyncio.sleep(_PAUSE_SECONDS)
             finally:
                 call.cancel()
