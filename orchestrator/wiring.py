@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
@@ -67,7 +68,7 @@ def event_reader(store: ObjectStore) -> Callable[[BlobRef], Awaitable[Sequence[E
         if not is_whole(data, blob):
             msg = f"{blob.key} is not the trajectory that was sealed: its bytes have another digest"
             raise StoreError(msg, cause="blob_digest")
-        return read_events(data, blob.key)
+        return await asyncio.to_thread(read_events, data, blob.key)  # trials may be running in this loop
 
     return read
 

@@ -115,22 +115,27 @@ def decode(part: Part, path: Path) -> pa.Table:
     one does not know and would lose.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     table = TABLES[part.table]
     if part.schema_version > table.version:
         msg = f"{part.key} was written by a newer version of this program; use that one to change these rows"
         raise StoreError(msg, cause="dataset_newer")
     try:
-        found = pq.read_table(path)
-        columns = [
-            found[field.name].cast(field.type)
-            if field.name in found.column_names
-            else pa.nulls(found.num_rows, field.type)
-            for field in table.plain_schema()
-        ]
+        return plain_rows(table, path)
     except (pa.ArrowException, OSError) as error:
         raise lost(part, f"cannot be read: {error}") from error
+
+
+def plain_rows(table: Table, source: Path | pa.NativeFile) -> pa.Table:
+    """Return the rows of a Parquet file of a table as ``decode`` does. Raises ArrowException and OSError."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    found = pq.read_table(source)
+    columns = [
+        found[field.name].cast(field.type) if field.name in found.column_names else pa.nulls(found.num_rows, field.type)
+        for field in table.plain_schema()
+    ]
     return pa.Table.from_arrays(columns, schema=table.plain_schema())
 
 

@@ -75,6 +75,11 @@ class RunData:
     notes: tuple[str, ...] = ()
     """What a reader must know about how the rows were made, one sentence each."""
 
+    @property
+    def month(self) -> str:
+        """Month of the submission, UTC: ``YYYY-MM``."""
+        return self.manifest.created_at.astimezone(UTC).strftime("%Y-%m")
+
 
 async def collect(store: ObjectStore, run: str) -> RunData:
     """Read a run.
@@ -156,9 +161,17 @@ def _same(key: str, where: object, what: object) -> None:
         raise StoreError(msg, cause="record_misplaced")
 
 
-def assemble(manifest: RunManifest, outcomes: Iterable[Outcome], verdicts: Iterable[Verdict]) -> RunData:
-    """Put records together. Raises StoreError for two results of one trial and for trials that were never planned."""
-    planned = manifest.trials()
+def assemble(
+    manifest: RunManifest,
+    outcomes: Iterable[Outcome],
+    verdicts: Iterable[Verdict],
+    only: Mapping[TrialId, tuple[ManifestTask, ManifestAgent]] | None = None,
+) -> RunData:
+    """Put records together, of all planned trials or of those of ``only``.
+
+    Raises StoreError for two results of one trial and for trials that were never planned.
+    """
+    planned = manifest.trials() if only is None else only
     launches: defaultdict[TrialId, list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
         launches[_planned(planned, outcome.trial, manifest.run)].append(outcome)

@@ -5,6 +5,7 @@ What models, agents and providers said in an event is foreign: a value of an une
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -12,8 +13,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from orchestrator.dataset.columns import STEP_TYPES
+from orchestrator.errors import NotFoundError
 from orchestrator.records.base import BlobRef
 from orchestrator.records.event import Event
+from orchestrator.records.ids import TrialId
+from orchestrator.records.outcome import Outcome
 
 Row = dict[str, Any]
 ReadEvents = Callable[[BlobRef], Awaitable[Sequence[Event]]]
@@ -22,6 +26,38 @@ ReadEvents = Callable[[BlobRef], Awaitable[Sequence[Event]]]
 NAME_CHARS = 200
 """Longest name of a tool, model or call that is kept, in characters."""
 _BIGGEST_INT = 2**63 - 1
+
+
+TRAJECTORIES = 2
+"""Trajectories that are read at one time: each may be large."""
+
+
+async def read_steps(
+    launches: Iterable[tuple[TrialId, Outcome]], events: ReadEvents
+) -> tuple[dict[tuple[TrialId, int], list[Row]], tuple[str, ...]]:
+    """Return the rows of launches that have a trajectory, by trial and launch, and names of those whose trajectory is gone.
+
+    Raises StoreError.
+    """
+    found: dict[tuple[TrialId, int], list[Row]] = {}
+    gone: list[str] = []
+    gate = asyncio.Semaphore(TRAJECTORIES)
+
+    async def one(trial: TrialId, launch: int, blob: BlobRef) -> None:
+        async with gate:
+            try:
+                found[trial, launch] = step_rows(await events(blob))
+            except NotFoundError:
+                gone.append(f"{trial} launch {launch}")
+
+    await asyncio.gather(
+        *(
+            one(trial, outcome.launch, outcome.trajectory)
+            for trial, outcome in launches
+            if outcome.trajectory is not None
+        )
+    )
+    return found, tuple(sorted(gone))
 
 
 def step_rows(events: Iterable[Event]) -> list[Row]:

@@ -42,11 +42,20 @@ def trial_key(run: str, trial: TrialId) -> bytes:
 
 def arrow_tables(data: RunData, steps: Trajectories) -> dict[str, pa.Table]:
     """Return the rows of a run by table, with words as plain text. Raises StoreError for values that no column can hold."""
+    return {**record_tables(data), "steps": step_table(data, steps)}
+
+
+def step_table(data: RunData, steps: Trajectories) -> pa.Table:
+    """Return the rows of ``steps``: of the given trajectories. Raises StoreError."""
+    return to_arrow(TABLES["steps"], list(_steps(data, steps)))
+
+
+def record_tables(data: RunData) -> dict[str, pa.Table]:
+    """Return the rows of all tables that records alone make: all but ``steps``. Raises StoreError."""
     rows: dict[str, list[Row]] = {
         "runs": [_run(data)],
         "trials": [_trial(data.manifest, row) for row in data.rows],
         "launches": [_launch(data.manifest, row, launch) for row in data.rows for launch in row.launches],
-        "steps": list(_steps(data, steps)),
         "grades": [
             each for row in data.rows for verdict in row.verdicts for each in _grades(data.manifest, row, verdict)
         ],

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orchestrator.dataset import parts as part_io
 from orchestrator.dataset.columns import TABLES
@@ -15,16 +16,15 @@ from orchestrator.dataset.commits import Change, Disturbed, Part, RunEntry, Snap
 from orchestrator.dataset.files import PartFiles
 from orchestrator.dataset.parts import Encoded
 from orchestrator.dataset.rows import RunData, collect
-from orchestrator.dataset.steps import ReadEvents, Row, step_rows
-from orchestrator.dataset.tables import arrow_tables
-from orchestrator.errors import NotFoundError, StoreError
+from orchestrator.dataset.stages import Taken, take_stages
+from orchestrator.dataset.steps import ReadEvents, read_steps
+from orchestrator.dataset.tables import record_tables, step_table
+from orchestrator.errors import StoreError
 from orchestrator.interfaces import ObjectStore
-from orchestrator.records.base import BlobRef
-from orchestrator.records.ids import TrialId
 from orchestrator.spec.base import canonical_json
 
-TRAJECTORIES = 2
-"""Trajectories that are read at one time: each may be large."""
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,12 +42,16 @@ class Written:
     """Keys of parts that were lost and are whole again."""
     also_lost: tuple[str, ...] = ()
     """Other runs that lost rows with a part of this one; rebuild them too."""
+    staged: int = 0
+    """Trials whose steps were taken from stages."""
+    ignored: tuple[str, ...] = ()
+    """Stages that were not believed, and why; their rows were made from the records."""
 
 
 async def commit_run(
     store: ObjectStore, run: str, events: ReadEvents, cache: Path, disturbed: Disturbed | None = None
 ) -> Written:
-    """Make the rows of a run from its records and commit them. Doing it again adds nothing.
+    """Make the rows of a run from its records, with steps from its stages where they fit, and commit them. Doing it again adds nothing.
 
     Raises NotFoundError for an unknown run and StoreError, after which the dataset is as it was before or complete.
     """
@@ -57,7 +61,7 @@ async def commit_run(
 async def rebuild(
     store: ObjectStore, run: str, events: ReadEvents, cache: Path, disturbed: Disturbed | None = None
 ) -> Written:
-    """Make the rows of a run anew from its records, and put back what the dataset has lost of them.
+    """Make the rows of a run anew from its records and trajectories alone, and put back what the dataset has lost of them.
 
     A lost part that held rows of other runs too is dropped; they are named, to be rebuilt as well. Raises NotFoundError
     for an unknown run and StoreError.
@@ -75,8 +79,12 @@ class _Place:
 
 async def _write(at: _Place, run: str, *, repair: bool) -> Written:
     data = await collect(at.store, run)
-    steps, gone = await _steps(data, at.events)
-    encoded = await asyncio.to_thread(_encode, data, steps)
+    tables = await asyncio.to_thread(record_tables, data)
+    staged = Taken() if repair else await take_stages(at.store, data, tables)
+    launches = ((row.trial, outcome) for row in data.rows if row.trial not in staged.trials for outcome in row.launches)
+    steps, gone = await read_steps(launches, at.events)
+    tables["steps"] = part_io.concat([await asyncio.to_thread(step_table, data, steps), *staged.steps])
+    encoded = await asyncio.to_thread(_encode, data, tables)
     entry = RunEntry(fingerprint=_fingerprint(encoded), records=_records(data))
     replacement = _Replacement(at.store, PartFiles(at.store, at.cache), run, encoded, entry, gone, repair)
     commit = await append(at.store, replacement.propose, at.disturbed)
@@ -88,37 +96,17 @@ async def _write(at: _Place, run: str, *, repair: bool) -> Written:
         gone=gone,
         restored=tuple(sorted(replacement.restored)),
         also_lost=tuple(sorted(replacement.also_lost)),
+        staged=len(staged.trials),
+        ignored=tuple(staged.ignored),
     )
 
 
-async def _steps(data: RunData, events: ReadEvents) -> tuple[dict[tuple[TrialId, int], list[Row]], tuple[str, ...]]:
-    found: dict[tuple[TrialId, int], list[Row]] = {}
-    gone: list[str] = []
-    gate = asyncio.Semaphore(TRAJECTORIES)
-
-    async def one(trial: TrialId, launch: int, blob: BlobRef) -> None:
-        async with gate:
-            try:
-                found[trial, launch] = step_rows(await events(blob))
-            except NotFoundError:
-                gone.append(f"{trial} launch {launch}")
-
-    await asyncio.gather(
-        *(
-            one(row.trial, outcome.launch, outcome.trajectory)
-            for row in data.rows
-            for outcome in row.launches
-            if outcome.trajectory is not None
-        )
-    )
-    return found, tuple(sorted(gone))
-
-
-def _encode(data: RunData, steps: dict[tuple[TrialId, int], list[Row]]) -> list[Encoded]:
-    manifest = data.manifest
-    month = manifest.created_at.astimezone(UTC).strftime("%Y-%m")
-    tables = arrow_tables(data, steps)
-    return [part_io.encode(TABLES[name], rows, manifest.suite, month) for name, rows in tables.items() if rows.num_rows]
+def _encode(data: RunData, tables: Mapping[str, pa.Table]) -> list[Encoded]:
+    return [
+        part_io.encode(TABLES[name], rows, data.manifest.suite, data.month)
+        for name, rows in tables.items()
+        if rows.num_rows
+    ]
 
 
 def _fingerprint(encoded: list[Encoded]) -> str:

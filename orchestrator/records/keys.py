@@ -198,6 +198,26 @@ def parse_removal(key: str) -> tuple[str, Step]:
     return unquote(parts[2]), "begun" if parts[3] == "begun.json" else "done"
 
 
+def stages(run: str) -> str:
+    """Prefix of the rows of a run that its drivers wrote before its end."""
+    return f"stages/{_part(run)}/"
+
+
+def stage_marker(run: str, writer: str, number: int) -> str:
+    """Key of what names the files of a stage, create-only; the stages of a writer count from 1. It sorts, and so goes, before its files."""
+    return f"{stages(run)}{_part(writer)}/{number:06d}/_stage.json"
+
+
+def is_stage_marker(key: str) -> bool:
+    """Return whether a key is that of a stage's marker."""
+    return key.startswith("stages/") and key.endswith("/_stage.json")
+
+
+def stage_file(run: str, writer: str, number: int, table: str) -> str:
+    """Key of a stage's rows of one table: a Parquet file."""
+    return f"{stages(run)}{_part(writer)}/{number:06d}/{table}.parquet"
+
+
 DATASETS = "datasets/"
 """Prefix of everything that the dataset is made of."""
 

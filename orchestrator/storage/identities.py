@@ -24,6 +24,7 @@ PREFIXES = (
     "outcomes/",
     "blobs/",
     "grades/",
+    "stages/",
     "datasets/",
     "probes/",
     "removed/",
@@ -59,7 +60,11 @@ IDENTITIES: tuple[Identity, ...] = (
         put=("bundles/sandbox/", "bundles/world/", "bundles/graders/", "bundles/solutions/", "runs/", "probes/"),
         get=("leases/", "outcomes/", "grades/", "removed/"),
     ),
-    Identity(name="driver", put=("leases/", "outcomes/"), get=("runs/", "records/", "grades/", "removed/")),
+    Identity(
+        name="driver",
+        put=("leases/", "outcomes/", "stages/"),
+        get=("runs/", "records/", "blobs/", "grades/", "removed/"),
+    ),
     Identity(
         name="gateway",
         put=("records/", "blobs/"),
@@ -72,7 +77,9 @@ IDENTITIES: tuple[Identity, ...] = (
         get=("bundles/sandbox/", "bundles/graders/", "runs/", "records/", "outcomes/", "blobs/"),
     ),
     Identity(
-        name="compactor", put=("datasets/",), get=("runs/", "records/", "outcomes/", "blobs/", "grades/", "removed/")
+        name="compactor",
+        put=("datasets/",),
+        get=("runs/", "records/", "outcomes/", "blobs/", "grades/", "stages/", "removed/"),
     ),
     Identity(
         name="reader",

@@ -119,6 +119,7 @@ SAMPLES = {
     "hundred": (0,),
     "kind": ("runs", "objects"),
     "step": ("begun", "done"),
+    "writer": ("host-1-2",),
 }
 
 
