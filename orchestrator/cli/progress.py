@@ -68,6 +68,12 @@ class Progress:
             f"the store has not answered for {seconds:.0f} s; what runs goes on, and is kept when it answers again"
         )
 
+    def rows_not_staged(self, why: str) -> None:
+        """Say that rows could not be written ahead."""
+        self._screen.say(
+            f"warning: some rows for the dataset could not be written ahead and are made at the end instead: {why}"
+        )
+
     def phase(self, trial: TrialId, phase: Phase) -> None:
         """A trial entered a phase."""
         self._phases[trial] = phase

@@ -211,6 +211,7 @@ async def drive(
                         stop,
                         lambda holder: progress.waiting_for(str(holder)),
                         progress.store_is_silent,
+                        progress.rows_not_staged,
                     )
             except (RefusedError, LeaseLostError) as error:  # it is another driver's
                 error.add_note(
@@ -234,11 +235,16 @@ async def _commit_rows(store: ObjectStore, settings: Settings, run: str) -> None
     from orchestrator.driver.dataset import commit_rows
 
     try:
-        await commit_rows(store, settings, run)
+        written = await commit_rows(store, settings, run)
     except Exception as error:  # noqa: BLE001 - the dataset can be made again at any time, a run cannot
         reason = str(error) or type(error).__name__
         print(f"warning: the dataset has no rows of this run yet: {reason}", file=sys.stderr)
         print(f"the run itself is kept; when the cause is gone: orchestrate rebuild {run}", file=sys.stderr)
+        return
+    if written.ignored:
+        count, first = len(written.ignored), written.ignored[0]
+        print(f"warning: {count} of the files with rows written ahead were not used ({first})", file=sys.stderr)
+        print("the rows were made from the records of the run instead; nothing is lost", file=sys.stderr)
 
 
 async def _print_report(store: ObjectStore, run: str, *, as_json: bool) -> None:

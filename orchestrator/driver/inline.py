@@ -18,10 +18,13 @@ _Item = TypeVar("_Item")
 
 
 class InlinePool:
-    """``concurrency`` workers over one list. Implements TrialPool."""
+    """``concurrency`` workers over one list. Implements TrialPool. ``ended`` hears of each trial as it ends."""
 
-    def __init__(self, crew: Crew, breaker: Breaker, concurrency: int) -> None:
+    def __init__(
+        self, crew: Crew, breaker: Breaker, concurrency: int, ended: Callable[[TrialEnd], None] = lambda end: None
+    ) -> None:
         self._crew = crew
+        self._ended = ended
         self._breaker = breaker
         self._concurrency = max(1, concurrency)
         self._stop = asyncio.Event()
@@ -76,6 +79,7 @@ class InlinePool:
                 end = await ends.get()
                 if end is not None:
                     self._breaker.ended(end)
+                    self._ended(end)
                     yield end
                     continue
                 running -= 1

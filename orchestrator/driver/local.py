@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from orchestrator import wiring
+from orchestrator.dataset.staging import staging
 from orchestrator.driver.breaker import Breaker
 from orchestrator.driver.execute import Execution, execute
 from orchestrator.driver.inline import InlinePool
@@ -93,10 +94,11 @@ class Local:
         stopper: Stopper,
         waiting: Callable[[Holder], None] = lambda holder: None,
         silent: Callable[[float], None] = lambda seconds: None,
+        not_staged: Callable[[str], None] | None = None,
     ) -> Execution:
         """Take a run and drive it to its end, or until the stopper is asked to stop it; ``waiting`` hears of a silent driver that is given
         a term to show that it lives, ``silent`` of a store that does not answer. The manifest's limits are those in force, which may be
-        others than in the store.
+        others than in the store. With ``not_staged`` rows of ended trials are written ahead for the dataset; it hears of a failure.
 
         Raises RefusedError when another driver has the run, and LeaseLostError when one takes it away.
         """
@@ -105,7 +107,7 @@ class Local:
         writer = wiring.writer_id()
         async with (
             drive_run(self.store, manifest.run, writer, status=tally.status, waiting=waiting) as lease,
-            self._pool(manifest, lease, breaker, writer) as pool,
+            self._pool(manifest, lease, breaker, writer, not_staged) as pool,
         ):
             lease.on_silence = silent
             stopper.use(pool)
@@ -116,7 +118,12 @@ class Local:
 
     @contextlib.asynccontextmanager
     async def _pool(
-        self, manifest: RunManifest, lease: Lease, breaker: Breaker, writer: str
+        self,
+        manifest: RunManifest,
+        lease: Lease,
+        breaker: Breaker,
+        writer: str,
+        not_staged: Callable[[str], None] | None,
     ) -> AsyncIterator[TrialPool]:
         """Open what runs the trials: this process, or processes of a Ray cluster."""
         at = self.services
@@ -125,7 +132,8 @@ class Local:
 
             slots = share(self.concurrency, self.settings.supervisors, self.cluster.processors)
             assignment = await assign(self.store, lease, manifest, self.settings, self.scratch, slots)
-            async with ray_pool(self.cluster, assignment, at, breaker) as remote:
+            assignment = replace(assignment, stages=not_staged is not None)
+            async with ray_pool(self.cluster, assignment, at, breaker, not_staged) as remote:
                 yield remote
             return
         async with (
@@ -146,7 +154,13 @@ class Local:
                 writer=writer,
                 allowance=await self._allowance(manifest, lease.epoch),
             )
-            yield InlinePool(crew, breaker, self.concurrency)
+            if not_staged is None:
+                yield InlinePool(crew, breaker, self.concurrency)
+                return
+            async with staging(self.store, manifest, writer, wiring.event_reader(self.store)) as stager:
+                yield InlinePool(crew, breaker, self.concurrency, stager.ended)
+            if stager.problem is not None:
+                not_staged(stager.problem)
 
     async def probe(self, agents: Iterable[ManifestAgent], asking: Callable[[str], None] = lambda models: None) -> None:
         """Ask each model of these agents once; ``asking`` hears which ones, if there are any.

@@ -34,6 +34,11 @@ def read_all(folder: Path, kind: str) -> list[dict]:
     return [json.loads(path.read_bytes()) for path in (folder / f".orchestrate/store/{kind}").rglob("*.json")]
 
 
+def outcomes_of(folder: Path, run: str) -> set[str]:
+    """Return the trials of a run that have an outcome."""
+    return {outcome["trial"] for outcome in read_all(folder, f"outcomes/{run}")}
+
+
 @pytest.fixture(autouse=True)
 def temporary(short_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where folders of running sandboxes and of Ray are made, for the tests of this file alone."""
@@ -86,6 +91,12 @@ def test_ray_and_inline_give_the_same_report(orchestrate, temporary: Path, tmp_p
     assert "starting Ray" in ray.stderr
     assert not [*temporary.glob("orch-*")]
     assert comparable(json.loads(ray.stdout)) == comparable(json.loads(inline.stdout))
+    # Rows were written ahead by the driver and by supervisors, and are those of the records.
+    for run in (inline, ray):
+        name = json.loads(run.stdout)["run"]
+        stages = read_all(tmp_path, f"stages/{name}")
+        assert {trial["trial"] for stage in stages for trial in stage["trials"]} == outcomes_of(tmp_path, name)
+        assert "nothing to add" in orchestrate("rebuild", name).stdout
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
 from orchestrator import wiring
+from orchestrator.dataset.staging import Stager, staging
 from orchestrator.driver.process import this_process
 from orchestrator.driver.purse import Purse
 from orchestrator.driver.ray.coordinator import Coordinator, Kind
@@ -97,10 +98,18 @@ class SupervisorActor:
         self._assignment = assignment
         self._index = index
         self._working: asyncio.Task[Failure | None] | None = None
+        self._stager: Stager | None = None
 
     async def greet(self) -> Process:
         """Answer, which shows that this process is there, and which one it is."""
         return this_process()
+
+    async def finish(self) -> str | None:
+        """Write ahead what rows still wait for it, and return why some could not be: this process is about to be ended."""
+        if self._stager is None:
+            return None
+        await self._stager.finish()
+        return self._stager.problem
 
     async def work(self, coordinator: Any, generation: int) -> Failure | None:
         """Work until this process is replaced; says why it cannot. Asked again, it is the same work. ``generation``: see ``Report``.
@@ -134,7 +143,12 @@ class SupervisorActor:
                 writer=supervisor.name,
                 allowance=supervisor,
             )
-            await supervisor.work(desk.manifest, crew)
+            if not self._assignment.stages:
+                await supervisor.work(desk.manifest, crew)
+                return
+            events = wiring.event_reader(desk.store)
+            async with staging(desk.store, desk.manifest, supervisor.name, events) as self._stager:
+                await supervisor.work(desk.manifest, crew, self._stager.ended)
 
 
 class _Remote(Protocol):

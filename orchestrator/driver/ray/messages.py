@@ -36,6 +36,8 @@ class Assignment:
     """Trials that each supervisor runs at one time, by index."""
     limit_usd: float | None = None
     """The run's spending limit, if it has one."""
+    stages: bool = False
+    """Whether supervisors write the rows of ended trials ahead for the dataset."""
 
 
 @dataclass(frozen=True)

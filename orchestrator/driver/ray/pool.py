@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from orchestrator import __version__
+from orchestrator.dataset.staging import FINISH_SECONDS
 from orchestrator.driver.breaker import Breaker
 from orchestrator.driver.lease import LeaseView
 from orchestrator.driver.ray.cluster import Cluster
@@ -42,6 +43,8 @@ from orchestrator.settings import Settings
 
 _DEATHS = 20
 """Deaths of one supervisor, or of the coordinator, without a trial that ended between them, after which the pool gives up."""
+_FINISH_MARGIN_SECONDS = 5.0
+"""For the answer of a supervisor that has given up writing."""
 _PAUSE_SECONDS = 0.2
 _END_SECONDS = 10.0
 """How long supervisors have for tidying up at the end, before they are killed."""
@@ -80,13 +83,19 @@ def share(concurrency: int, supervisors: int | None, processors: int) -> tuple[i
 
 @contextlib.asynccontextmanager
 async def ray_pool(
-    cluster: Cluster, assignment: Assignment, addresses: Addresses, breaker: Breaker
+    cluster: Cluster,
+    assignment: Assignment,
+    addresses: Addresses,
+    breaker: Breaker,
+    not_staged: Callable[[str], None] | None = None,
 ) -> AsyncIterator[RayPool]:
-    """Start coordinator and supervisors, and end them afterwards with all that still runs there."""
+    """Start coordinator and supervisors, and end them afterwards with all that still runs there; ``not_staged``: see ``Local.run``."""
     addresses.write(assignment.services)
     pool = RayPool(cluster, start_actors(assignment), breaker)
     try:
         yield pool
+        if not_staged is not None and (problem := await pool.finish()) is not None:
+            not_staged(problem)
     finally:
         await pool.close()
         assignment.services.unlink(missing_ok=True)
@@ -130,6 +139,18 @@ class RayPool:
     async def stop(self) -> None:
         """Start no more trials; what runs is stopped, frozen and committed."""
         self._stopping = True
+
+    async def finish(self) -> str | None:
+        """Have each supervisor write ahead what waits for it, and return the first reason why one could not."""
+        if self._broken.done() or self._cluster.lost.done():
+            return None
+        asked = [asyncio.ensure_future(awaited(each.finish.remote())) for each in self._actors.supervisors]
+        done, late = await asyncio.wait(asked, timeout=FINISH_SECONDS + _FINISH_MARGIN_SECONDS)
+        for call in late:
+            call.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+        problems = [call.result() for call in done if call.exception() is None]
+        return next((problem for problem in problems if problem is not None), None)
 
     async def close(self) -> None:
         """End all actors, and all that runs in them."""

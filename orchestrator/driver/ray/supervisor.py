@@ -7,7 +7,7 @@ import contextlib
 import os
 import socket
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -66,9 +66,13 @@ class Supervisor:
         self._stop = asyncio.Event()
         self._due = asyncio.Event()
         self._reports = 0
+        self._ended: Callable[[TrialEnd], None] = lambda end: None
 
-    async def work(self, manifest: RunManifest, crew: Crew) -> None:
-        """Take work until this process is replaced or cancelled; then what runs here is killed."""
+    async def work(
+        self, manifest: RunManifest, crew: Crew, ended: Callable[[TrialEnd], None] = lambda end: None
+    ) -> None:
+        """Take work until this process is replaced or cancelled; then what runs here is killed. ``ended`` hears of each ended trial."""
+        self._ended = ended
         planned = {each.id: each for each in all_trials(manifest)}
         try:
             while not (orders := await self._report()).replaced:
@@ -114,6 +118,7 @@ class Supervisor:
             else:
                 end = await self._grade(run, planned, job, crew)
             self._finish(Ended.of(end))
+            self._ended(end)
         except OrchestrateError as error:
             self._finish(Aborted(planned.id, Failure.of(error)))
 
