@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from dataset_world import commit, everything, lay_run
-from gc_world import DAY, age, gc
+from gc_world import DAY, age, gc, lay
 
 from orchestrator.dataset.commits import load_snapshot
 from orchestrator.dataset.compact import compact
@@ -126,6 +126,27 @@ def test_replaced_parts_go_when_no_reader_can_be_at_them_and_rows_of_removed_run
         assert await everything(store, cache) == before
         with pytest.raises(SpecError, match="run r1 was removed by gc"):
             await resolve_run(store, "r1")
+
+    asyncio.run(scenario())
+
+
+def test_rows_written_ahead_go_when_their_run_has_ended(memory: Path) -> None:
+    async def scenario() -> None:
+        store = FileStore(memory / "store")
+        for run, complete in (("ended", True), ("going-on", False)):
+            await lay(store, run, ended=complete)
+            for name in ("_stage.json", "trials.parquet"):
+                assert await store.create(f"{keys.stages(run)}w/000001/{name}", b"x")
+        young = f"{keys.stages('ended')}w/000002/_stage.json"
+        age(store.root, 2 * DAY)
+        assert await store.create(young, b"x")
+        _, _, garbage = await gc(store, Criteria(runs=()))
+        assert garbage["stages"] == 2
+        assert await store.list(keys.stages("ended")) == [young]
+        assert len(await store.list(keys.stages("going-on"))) == 2
+        age(store.root, 2 * DAY)
+        await gc(store, Criteria(keep=0))
+        assert await store.list("stages/") == []
 
     asyncio.run(scenario())
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 from orchestrator.dataset.commits import Commit, load_snapshot
 from orchestrator.dataset.rows import read_many
+from orchestrator.driver.execute import what_is_left
 from orchestrator.driver.gc.broom import Amount, Broom
 from orchestrator.driver.gc.runs import Known, read_runs
 from orchestrator.driver.lease import Timing
@@ -29,8 +30,8 @@ _WRITING_S = 3600.0
 
 
 Kind = Literal[
-    "stragglers", "blobs", "beats", "bundles", "dataset_parts", "probes", "unfinished_files", "cached_bundles", "cached_parts", "scratch",
-    "logs",
+    "stragglers", "blobs", "beats", "bundles", "dataset_parts", "stages", "probes", "unfinished_files", "cached_bundles", "cached_parts",
+    "scratch", "logs",
 ]  # fmt: skip
 WORDS: dict[Kind, str] = {
     "stragglers": "what was written about removed runs",
@@ -38,6 +39,7 @@ WORDS: dict[Kind, str] = {
     "beats": "signs of life of drivers",
     "bundles": "bundles that no run needs",
     "dataset_parts": "dataset parts that were replaced",
+    "stages": "rows of ended runs that drivers wrote ahead",
     "probes": "what probes left",
     "unfinished_files": "files of killed writers",
     "cached_bundles": "unpacked bundles, unused",
@@ -74,6 +76,7 @@ class GarbageCollector:
         """Remove all kinds; ``kept`` are the runs that stay. Raises StoreError; what was removed stays so."""
         beats = sum(await read_many(self._beats, list(kept)), Amount())
         blobs = sum(await read_many(self._blobs, list(kept.values())), Amount())
+        stages = sum(await read_many(self._stages, list(kept.values())), Amount())
         bundles, parts = await self._shared(kept)
         probes = await self._broom.delete(self._old(await self._store.stored(keys.PROBES)))
         found: dict[Kind, Amount] = {
@@ -81,6 +84,7 @@ class GarbageCollector:
             "beats": beats,
             "bundles": bundles,
             "dataset_parts": parts,
+            "stages": stages,
             "probes": probes,
             "unfinished_files": await self._unfinished(),
         }
@@ -113,6 +117,17 @@ class GarbageCollector:
             return Amount()
         named = await _named_blobs(self._store, known.manifest)
         return Amount() if named is None else await self._broom.delete([each for each in old if each.key not in named])
+
+    async def _stages(self, known: Known) -> Amount:
+        """Remove what drivers of an ended run wrote ahead for the dataset: its rows are there, or are made from its records."""
+        old = self._old(await self._store.stored(keys.stages(known.run)))
+        if not old or known.manifest is None:
+            return Amount()
+        try:
+            left = await what_is_left(known.manifest, self._store)
+        except NotFoundError:  # the run is being removed
+            return Amount()
+        return Amount() if left.to_run or left.to_grade else await self._broom.delete(old)
 
     async def _shared(self, kept: Mapping[str, Known]) -> tuple[Amount, Amount]:
         """Remove bundles and parts of the dataset, which are named by content: others may be about to name them."""

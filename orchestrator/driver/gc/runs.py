@@ -246,7 +246,7 @@ class RunRemover:
 
     async def _sweep(self, run: str) -> Amount:
         amount = await self._broom.delete(await self._exactly(keys.manifest(run)))
-        every = (keys.run_files, keys.outcomes, keys.verdicts, keys.records, keys.blobs, keys.leases)
+        every = (keys.run_files, keys.outcomes, keys.verdicts, keys.records, keys.blobs, keys.leases, keys.stages)
         for prefix in every:
             rest = await self._store.stored(prefix(run))
             amount += await self._broom.delete([each for each in rest if each.key != keys.manifest(run)])
