@@ -5,6 +5,9 @@ userfaultfd, mounting, entering or making namespaces, kernel modules, rebooting,
 process, since every number means something else there. ``ptrace`` stays: a tracee must be in the sandbox and of the same user, and
 debuggers and sanitizers need it.
 
+Not there at all, so that C libraries and databases take another way: ``clone3``, whose flags no filter can read, and ``io_setup``, whose
+contexts are counted for the whole machine, so that one sandbox could have them all.
+
 Source of the numbers: the kernel's ``arch/x86/entry/syscalls/syscall_64.tbl`` and ``include/uapi/asm-generic/unistd.h``.
 """
 
@@ -28,6 +31,7 @@ class _Machine:
     socket: int
     socketpair: int
     clone: int
+    io_setup: int
     refused: dict[str, int]
 
 
@@ -51,6 +55,7 @@ _MACHINES = {
         socket=41,
         socketpair=53,
         clone=56,
+        io_setup=206,
         refused=_COMMON_NEW
         | {
             "add_key": 248,
@@ -88,6 +93,7 @@ _MACHINES = {
         socket=198,
         socketpair=199,
         clone=220,
+        io_setup=0,
         refused=_COMMON_NEW
         | {
             "add_key": 217,
@@ -132,8 +138,8 @@ def program(machine: str) -> bytes:
     code = _architecture(table.audit, x32=machine == "x86_64")
     for number in sorted(table.refused.values()):
         code += [_line(_JUMP_EQ, number, 0, 1), _line(_RETURN, _ERRNO | _EPERM)]
-    # The flags of clone3 are in memory that a filter cannot read; C libraries fall back to clone when it is not there.
-    code += [_line(_JUMP_EQ, _CLONE3, 0, 1), _line(_RETURN, _ERRNO | _ENOSYS)]
+    for number in (_CLONE3, table.io_setup):
+        code += [_line(_JUMP_EQ, number, 0, 1), _line(_RETURN, _ERRNO | _ENOSYS)]
     code += _clone(table.clone)
     for number in (table.socket, table.socketpair):
         code += _families(number)

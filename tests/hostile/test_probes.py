@@ -229,6 +229,28 @@ def test_what_the_kernel_counts_for_each_user_cannot_be_used_up_for_others():
     assert int(asyncio.run(beside())) > 10
 
 
+TERMINALS = """
+import os, pty
+first, second = pty.openpty()
+os.write(second, b'hello'); print(os.read(first, 5), os.path.basename(os.ttyname(second)).isdigit())
+made = [first]
+try:
+    while len(made) < 999: made.append(os.open('/dev/ptmx', os.O_RDWR | os.O_NOCTTY))
+except OSError as error: print(len(made), error.strerror)
+"""
+
+
+def test_a_sandbox_has_terminals_but_not_those_of_all():
+    seen = python(TERMINALS)
+    assert seen.output == "b'hello' True\n64 No space left on device\n"
+
+
+def test_asynchronous_contexts_that_the_machine_counts_are_not_to_be_had():
+    number = 206 if os.uname().machine == "x86_64" else 0
+    found = results(f"attempt('io_setup', lambda: syscall({number}, 1, ctypes.byref(ctypes.c_ulong(0))))")
+    assert found == {"io_setup": "ENOSYS"}
+
+
 def test_terminal_input_cannot_be_injected():
     found = results(
         "import fcntl\nattempt('tiocsti', lambda: fcntl.ioctl(0, 0x5412, b'x'))\nattempt('tty', lambda: os.open('/dev/tty', os.O_RDWR))"

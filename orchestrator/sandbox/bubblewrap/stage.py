@@ -83,7 +83,7 @@ class Stage:
             result += ["--symlink", target, name]
         # Without the last bind a root-started sandbox could open hundreds of kernel settings for writing.
         result += ["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"]
-        result += ["--dev", "/dev"]
+        result += ["--dev", "/dev", "--dev-bind", f"{self.folder}/terminals", "/dev/pts"]
         for part, target in self.areas.places():
             result += ["--bind", f"{self.folder}/{part}", target]
         result += ["--remount-ro", "/dev"]
@@ -120,6 +120,8 @@ class Stage:
             words = ",".join(f"{name}={value}" for name, value in options.items())
             linux.mount(part, place, "tmpfs", flags, words)
             self.writable.append(place)
+        os.mkdir(f"{self.folder}/terminals")
+        linux.mount_terminals(f"{self.folder}/terminals")
         owner = None if self.user is None else (self.user, self.user)
         self.areas = Areas(
             self._spec, f"{self.folder}/disk", f"{self.folder}/output", owner, may_mount=owner is not None

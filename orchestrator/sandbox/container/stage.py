@@ -5,7 +5,7 @@ that has entered the container's namespaces, so a link of the image leads nowher
 """
 
 # pathlib would double the start-up time of the keeper, and names in a sandbox are bytes.
-# ruff: noqa: PTH103, PTH106, PTH110, PTH116, PTH119, PTH120, PTH123
+# ruff: noqa: PTH103, PTH106, PTH110, PTH112, PTH116, PTH119, PTH120, PTH123
 
 from __future__ import annotations
 
@@ -101,9 +101,10 @@ class Stage:
             with contextlib.suppress(OSError):  # an engine may not have mounted it
                 linux.unmount(place)
         mounts.restrict("/", mounts.READ_ONLY | mounts.NO_SETUID, below=True)
-        for place in ("/proc", "/dev/pts"):
-            with contextlib.suppress(OSError):
-                mounts.allow(place, mounts.READ_ONLY)
+        with contextlib.suppress(OSError):
+            mounts.allow("/proc", mounts.READ_ONLY)
+        if os.path.isdir("/dev/pts"):
+            linux.mount_terminals("/dev/pts")
 
     def _remove_foyer(self) -> None:
         for name in self._trees:

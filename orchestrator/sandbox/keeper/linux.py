@@ -17,9 +17,13 @@ CLONE_NEWNET = 0x40000000
 
 MS_NOSUID = 2
 MS_NODEV = 4
+MS_NOEXEC = 8
 MS_BIND = 4096
 MS_REC = 16384
 MS_PRIVATE = 1 << 18
+
+TERMINALS = 64
+"""Pseudo terminals of one sandbox; the machine has some thousands for all."""
 
 MOUNT_ATTR_RDONLY = 1
 MOUNT_ATTR_NOSUID = 2
@@ -84,6 +88,11 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
         ),
         target,
     )
+
+
+def mount_terminals(target: str) -> None:
+    """Mount a place for pseudo terminals, few enough that no sandbox can have all of the machine's. Raises OSError."""
+    mount("devpts", target, "devpts", MS_NOSUID | MS_NOEXEC, f"newinstance,ptmxmode=0666,mode=0620,max={TERMINALS}")
 
 
 def unmount(target: str) -> None:
