@@ -254,6 +254,10 @@ class Handle:
         finally:
             self._calls.discard(task)
 
+    def instance(self) -> Any:
+        """Return the actor itself, when it lives."""
+        return self._instance
+
     async def kill(self) -> None:
         self.deaths += 1
         instance, self._instance = self._instance, None

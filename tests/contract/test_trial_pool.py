@@ -391,3 +391,28 @@ def test_an_actor_that_never_comes_back_ends_the_pool(tmp_path: Path, monkeypatc
         assert caught.value.cause == "supervisors_die"
 
     drive(work())
+
+
+def test_supervisors_are_asked_for_their_last_rows_and_dead_ones_are_not_waited_for(tmp_path: Path) -> None:
+    world, manifest = World(tmp_path), manifest_of(6)
+
+    async def work():
+        async with open_pool("ray", world, manifest, (1, 1, 1)) as driven:
+            await execute(manifest, world.store, driven.pool, driven.breaker)
+            assert await driven.pool.finish() is None  # they stage nothing
+            away, refused, _ = driven.actors.supervisors
+            await away.kill()
+            away.away = 1
+            refused.instance()._stager = _Refused()
+            assert await driven.pool.finish() == "the store refused them"
+
+    drive(work())
+
+
+class _Refused:
+    """A stager that could not write."""
+
+    problem = "the store refused them"
+
+    async def finish(self) -> None:
+        """Try."""
