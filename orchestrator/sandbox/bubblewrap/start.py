@@ -9,15 +9,15 @@ become the program. So nothing of the agent runs before everything is watched, a
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # ``signal`` builds enumerations that nobody needs here
 import _socket
-import fcntl
+import binascii
 import os
 import resource
 import select
 import time
 
 from orchestrator.sandbox.keeper import linux
+from orchestrator.sandbox.keeper.child import arrange, be_plain, memory_file
 from orchestrator.sandbox.keeper.door import open_door
 from orchestrator.sandbox.keeper.program import KeeperError, Program, Tail, kill_namespace, parent, readable
 
@@ -32,7 +32,6 @@ SETUP_SECONDS = 60.0
 """Longest time until bwrap has made the sandbox."""
 _SIGKILL = 9
 _REPORT_SECONDS = 0.2
-_SIGPIPE, _SIGXFSZ = 13, 25
 
 
 class BwrapProgram(Program):
@@ -142,21 +141,22 @@ def start(spec: dict[str, Any], stage: Stage, group: Group) -> BwrapProgram:
         "sh",
         *spec["command"],
     ]
+    end = arguments.index("--")
+    words = b"\0".join(os.fsencode(word) for word in arguments[:end]) + b"\0"
     descriptors = {
-        0: _memory("stdin", _bytes(spec["stdin"]))
-        if spec["stdin"]
-        else os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC),
         1: writer,
         2: writer,
         9: theirs.fileno(),
-        10: _memory("arguments", b"\0".join(os.fsencode(word) for word in arguments[: arguments.index("--")]) + b"\0"),
-        11: _memory("seccomp", _bytes(spec["seccomp"])),
+        10: memory_file("arguments", words),
+        11: memory_file("seccomp", binascii.a2b_base64(spec["seccomp"])),
     }
+    if spec["stdin"]:
+        descriptors[0] = memory_file("stdin", binascii.a2b_base64(spec["stdin"]))
     if spec["channel"] is not None:
         descriptors[3] = spec["channel"]
     bwrap = os.fork()
     if bwrap == 0:
-        _become(stage, group, spec, descriptors, arguments[arguments.index("--") :])
+        _become(stage, group, spec, descriptors, arguments[end:])
     theirs.detach()
     for descriptor in set(descriptors.values()):
         os.close(descriptor)
@@ -178,24 +178,13 @@ def _become(stage: Stage, group: Group, spec: dict[str, Any], descriptors: dict[
     """In the forked child: take limits, user and descriptors, and become bwrap. Never returns."""
     try:
         group.join()
-        high = {
-            number: fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 64) for number, descriptor in descriptors.items()
-        }
-        for number, descriptor in high.items():
-            os.dup2(descriptor, number, inheritable=True)
-        below = 0
-        for number in sorted(descriptors):
-            if below < number:  # an empty range would close everything
-                os.closerange(below, number)
-            below = number + 1
-        os.closerange(below, 1 << 16)
-        _limits(spec, group, shared=stage.user is None)
+        arrange(descriptors)
+        be_plain()
+        _limit_processes(spec, group, shared=stage.user is None)
         if stage.user is not None:
             os.setgroups([])
             os.setresgid(stage.user, stage.user, stage.user)
             os.setresuid(stage.user, stage.user, stage.user)
-        for number in (_SIGPIPE, _SIGXFSZ):
-            _signal.signal(number, _signal.SIG_DFL)
         os.chdir("/")
         os.execve(stage.bwrap, ["bwrap", "--args", "10", *command], {})  # noqa: S606 - bwrap itself, no shell wanted
     except OSError as error:
@@ -204,10 +193,7 @@ def _become(stage: Stage, group: Group, spec: dict[str, Any], descriptors: dict[
         os._exit(127)
 
 
-def _limits(spec: dict[str, Any], group: Group, *, shared: bool) -> None:
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), min(hard, 65536)))
+def _limit_processes(spec: dict[str, Any], group: Group, *, shared: bool) -> None:
     if "pids" not in group.controllers:
         # Counted for the sandbox's user, or in the keeper's own user namespace: two processes of bwrap, and in the latter the keeper.
         most = spec["limits"]["processes"] + (3 if shared else 2)
@@ -220,18 +206,3 @@ def _kernel_tells() -> bool:
     """Return whether this kernel keeps exit codes for holders of a pidfd (6.15 and later)."""
     major, minor = os.uname().release.split(".")[:2]
     return (int(major), int(minor.split("-")[0])) >= (6, 15)
-
-
-def _memory(name: str, data: bytes) -> int:
-    descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    return descriptor
-
-
-def _bytes(text: str) -> bytes:
-    import binascii
-
-    return binascii.a2b_base64(text)

@@ -10,15 +10,13 @@ the descriptors that the keeper gives it, its exit status comes to the keeper it
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # ``signal`` builds enumerations that nobody needs here
 import binascii
 import errno
-import fcntl
 import os
-import resource
 import struct
 
 from orchestrator.sandbox.keeper import linux
+from orchestrator.sandbox.keeper.child import arrange, be_plain
 
 TYPE_CHECKING = False  # importing ``typing`` would cost the keeper a tenth of its start
 if TYPE_CHECKING:
@@ -37,7 +35,6 @@ _NAMESPACES = (
     ("cgroup", linux.CLONE_NEWCGROUP),
     ("mnt", linux.CLONE_NEWNS),
 )
-_SIGPIPE, _SIGXFSZ = 13, 25
 _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 24, 38
 _CAPABILITIES = 64
 _CAPSET_VERSION = 0x20080522
@@ -84,9 +81,10 @@ def _become(
             linux.setns(descriptor, kind)
         stage.attach()
         os.chdir(spec["workdir"])
-        _arrange(descriptors)
+        arrange(descriptors, own=(_REPORT, _GATE))
         report = _REPORT
-        _limit()
+        be_plain()
+        os.umask(0o022)
         _give_up_rights(spec["owner"], binascii.a2b_base64(spec["seccomp"]))
         os.write(report, READY)
         if os.read(_GATE, 1):
@@ -103,31 +101,6 @@ def _prefer_to_kill() -> None:
     """When memory is short the kernel shall kill what is the agent's, not the container's first process."""
     with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write("500")
-
-
-def _arrange(descriptors: dict[int, int]) -> None:
-    """Give the descriptors their numbers and close all others."""
-    high = {number: fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, 64) for number, each in descriptors.items()}
-    for number, each in high.items():
-        os.dup2(each, number, inheritable=number not in {_REPORT, _GATE})
-    if 0 not in descriptors:
-        null = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
-        os.dup2(null, 0)
-    below = 0
-    for number in sorted({0, *descriptors}):
-        if below < number:  # an empty range would close everything
-            os.closerange(below, number)
-        below = number + 1
-    os.closerange(below, 1 << 16)
-
-
-def _limit() -> None:
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), min(hard, 65536)))
-    for number in (_SIGPIPE, _SIGXFSZ):
-        _signal.signal(number, _signal.SIG_DFL)
-    os.umask(0o022)
 
 
 def _give_up_rights(owner: list[int], code: bytes) -> None:

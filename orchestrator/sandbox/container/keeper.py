@@ -14,6 +14,7 @@ from orchestrator.sandbox.container.stage import Stage
 from orchestrator.sandbox.container.start import Holder
 from orchestrator.sandbox.inside import AGENT_ID, etc_files
 from orchestrator.sandbox.keeper import cgroup, life
+from orchestrator.sandbox.keeper.child import memory_file
 from orchestrator.sandbox.keeper.door import open_door
 from orchestrator.sandbox.keeper.program import (
     KILL_SECONDS,
@@ -130,7 +131,7 @@ class ContainerLaunch:
         waiting, gate = os.pipe2(os.O_CLOEXEC)
         descriptors = {1: writer, 2: writer}
         if spec["stdin"]:
-            descriptors[0] = _memory(binascii.a2b_base64(spec["stdin"]))
+            descriptors[0] = memory_file("stdin", binascii.a2b_base64(spec["stdin"]))
         if spec["channel"] is not None:
             descriptors[3] = spec["channel"]
         child = enter(spec, first, self.stage, self.group, descriptors, report, waiting)
@@ -151,15 +152,6 @@ class ContainerLaunch:
 def main() -> int:
     """Keep one container. Returns the exit code."""
     return life.run(ContainerLaunch)
-
-
-def _memory(data: bytes) -> int:
-    descriptor = os.memfd_create("stdin", os.MFD_CLOEXEC)
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    return descriptor
 
 
 if __name__ == "__main__":
