@@ -163,8 +163,21 @@ def test_capacity_follows_from_memory_and_processors(tmp_path: Path, monkeypatch
 )
 def test_open_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, advice: str) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (soft, hard))
+    monkeypatch.setattr(machine, "_FILES_OF_ALL", tmp_path / "none")
     (fact,) = asyncio.run(machine.open_files(settings_of(tmp_path, "concurrency = 10")))
     assert (fact.state == "warning", advice in fact.advice) == (bool(advice), True)
+
+
+@pytest.mark.parametrize(("most", "states_seen"), [(1 << 63, ["ok"]), (256 * 20_000, ["ok", "warning"])])
+def test_open_files_that_one_agent_could_have_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, states_seen: list[str]
+) -> None:
+    (tmp_path / "file-max").write_text(f"{most}\n")
+    monkeypatch.setattr(machine, "_FILES_OF_ALL", tmp_path / "file-max")
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (20_000, 20_000))
+    facts = asyncio.run(machine.open_files(settings_of(tmp_path, "concurrency = 2")))
+    assert states(facts) == states_seen
+    assert len(facts) == 1 or "one agent can hold 5,120,000" in facts[1].said
 
 
 def test_scratch_that_is_too_long_or_runs_nothing_or_is_no_place_to_write(

@@ -22,6 +22,9 @@ from orchestrator.storage.health import Fact, existing, space
 
 _FILES, _FILES_EACH = 256, 32
 """Open files of a driver, and of each trial at one time, with room to spare."""
+_FILES_AGENT = 65536
+"""Most open files of one process in a sandbox."""
+_FILES_OF_ALL = Path("/proc/sys/fs/file-max")
 _CGROUPS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 _SCRIPT = "#!/bin/sh\nexit 42\n"
 
@@ -51,10 +54,28 @@ async def open_files(settings: Settings) -> Sequence[Fact]:
     needed = _FILES + _FILES_EACH * at_once
     said = f"{_limit(soft)} at one time (limit {_limit(hard)}); {at_once} trials at one time need about {needed}"
     if soft == resource.RLIM_INFINITY or soft >= needed:
-        return [Fact(state="ok", said=said)]
-    if hard == resource.RLIM_INFINITY or hard >= needed:
-        return [Fact(state="warning", said=said, advice=f"type `ulimit -n {needed}` first, or run fewer trials (-n)")]
-    return [Fact(state="warning", said=said, advice="raise the hard limit of open files, or run fewer trials (-n)")]
+        fact = Fact(state="ok", said=said)
+    elif hard == resource.RLIM_INFINITY or hard >= needed:
+        fact = Fact(state="warning", said=said, advice=f"type `ulimit -n {needed}` first, or run fewer trials (-n)")
+    else:
+        fact = Fact(state="warning", said=said, advice="raise the hard limit of open files, or run fewer trials (-n)")
+    return [fact, *await asyncio.to_thread(_files_of_all, hard)]
+
+
+def _files_of_all(hard: int) -> Sequence[Fact]:
+    """See whether one agent can hold all the open files that the machine has; what else they cost is the agent's own memory."""
+    try:
+        most = int(_FILES_OF_ALL.read_text())
+    except (OSError, ValueError):
+        return []
+    each = _FILES_AGENT if hard == resource.RLIM_INFINITY else min(hard, _FILES_AGENT)
+    held = Resources().processes * each
+    if held < most:
+        return []
+    said = f"{most:,} at one time for all users of this machine; one agent can hold {held:,}, and other trials then get none"
+    return [
+        Fact(state="warning", said=said, advice="let memory be the limit: sysctl -w fs.file-max=9223372036854775807")
+    ]
 
 
 async def capacity(settings: Settings) -> Sequence[Fact]:
