@@ -100,7 +100,7 @@ def _run(data: RunData) -> Row:
         "planned": len(data.rows),
         **{word: counts.get(word, 0) for word in RESULTS},  # type: ignore[call-overload]
         "left": sum(row.is_left(manifest.max_launches) for row in data.rows),
-        "spent_nano_usd": None if None in costs else sum(cost for cost in costs if cost is not None),
+        "spent_nano_usd": None if None in costs else _fitting(sum(cost for cost in costs if cost is not None)),
         "rerun_of": manifest.rerun_of,
         "chosen_by": list(manifest.chosen_by) if manifest.rerun_of else None,
     }
@@ -144,7 +144,7 @@ def _trial(manifest: RunManifest, row: TrialRow) -> Row:
         "models": [],
         **(_of_outcome(manifest, outcome) if outcome else {}),
         **(_confidence(outcome) if outcome else {}),
-        "spent_nano_usd": row.spent_nano_usd if row.launches else None,
+        "spent_nano_usd": _fitting(row.spent_nano_usd) if row.launches else None,
         "findings": _kinds(found),
         "rerun_of": manifest.rerun_of,
     }
@@ -246,6 +246,11 @@ def _check(check: CheckResult) -> Row:
         "actual": _json(check.actual),
         "evidence": [_storable(line[:EVIDENCE_CHARS]) for line in check.evidence[:EVIDENCE_LINES]],
     }
+
+
+def _fitting(total: int | None) -> int | None:
+    """Return a sum if its column can hold it; a clipped one would be a wrong number."""
+    return total if total is not None and total < 1 << 63 else None
 
 
 def _json(value: Any) -> str | None:
