@@ -98,7 +98,7 @@ RUNS = Table(
         Column(
             "spent_nano_usd",
             "int64",
-            "Cost of all launches; null: a price is unknown, or it is beyond the column.",
+            "Cost of all launches; null: a price is unknown, or too large.",
             nullable=True,
             since=2,
         ),
@@ -143,7 +143,7 @@ TRIALS = Table(
         Column(
             "spent_nano_usd",
             "int64",
-            "Cost of all launches; null: no launch, an unknown price, or it is beyond the column.",
+            "Cost of all launches; null: no launch, an unknown price, or too large.",
             nullable=True,
         ),
         Column("state_sha256", "bin32", "Digest of the frozen state; null: none.", nullable=True),
