@@ -12,14 +12,14 @@ from cli_world import STARTER
 RUN = ("submit", STARTER, "--agent", "oracle", "--agent", "nop", "--samples", "1", "--tasks", "config-v2", "--json")
 
 
-def rows_of(orchestrate, sql: str) -> list[dict]:
-    done = orchestrate("query", sql, "--json")
+def rows_of(command, sql: str) -> list[dict]:
+    done = command("query", sql, "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)["rows"]
 
 
 @pytest.mark.timeout(120)
-def test_a_run_can_be_asked_about_rebuilt_and_exported(orchestrate, tmp_path: Path) -> None:
+def test_a_run_can_be_asked_about_rebuilt_and_exported(orchestrate, in_process, tmp_path: Path) -> None:
     done = orchestrate(*RUN, "--run-id", "r1")
     assert done.returncode == 0, done.stderr
     assert "warning" not in done.stderr
@@ -28,28 +28,30 @@ def test_a_run_can_be_asked_about_rebuilt_and_exported(orchestrate, tmp_path: Pa
     sql = (
         "SELECT agent, count(*) AS planned, avg(passed::INT) AS rate, p95(working_s) AS p95 FROM trials GROUP BY agent"
     )
-    asked = {row.pop("agent"): row for row in rows_of(orchestrate, sql)}
+    asked = {row.pop("agent"): row for row in rows_of(in_process, sql)}
     for agent in report["agents"]:
         wanted = {"planned": 1, "rate": agent["pass_rate"]["value"], "p95": agent["latency_s"]["p95"]}
         assert asked[agent["agent"]] == pytest.approx(wanted)
 
-    before = rows_of(orchestrate, "SELECT * FROM trials ORDER BY ALL")
-    again = orchestrate("rebuild", "last")
+    before = rows_of(in_process, "SELECT * FROM trials ORDER BY ALL")
+    again = in_process("rebuild", "last")
     assert (again.returncode, "nothing to add" in again.stdout) == (0, True), again.stderr
     shutil.rmtree(tmp_path / ".orchestrate/store/datasets")
-    assert rows_of(orchestrate, "SELECT * FROM trials") == []
-    made = json.loads(orchestrate("rebuild", "r1", "--json").stdout)
+    assert rows_of(in_process, "SELECT * FROM trials") == []
+    made = json.loads(in_process("rebuild", "r1", "--json").stdout)
     assert (made["added"], made["rows"]["trials"]) == (True, 2)
-    assert rows_of(orchestrate, "SELECT * FROM trials ORDER BY ALL") == before
+    assert rows_of(in_process, "SELECT * FROM trials ORDER BY ALL") == before
 
-    exported = orchestrate("export", "r1", "--format", "csv", "--out", "rows")
+    exported = in_process("export", "r1", "--format", "csv", "--out", "rows")
     assert exported.returncode == 0, exported.stderr
     assert len((tmp_path / "rows/trials.csv").read_text().splitlines()) == 3
-    assert orchestrate("export", "r1", "--format", "xlsx", "--out", "more").returncode == 2
+    assert in_process("export", "r1", "--format", "xlsx", "--out", "more").returncode == 2
 
 
 @pytest.mark.timeout(120)
-def test_a_dataset_that_cannot_be_written_is_a_warning_and_the_run_is_kept(orchestrate, tmp_path: Path) -> None:
+def test_a_dataset_that_cannot_be_written_is_a_warning_and_the_run_is_kept(
+    orchestrate, in_process, tmp_path: Path
+) -> None:
     in_the_way = tmp_path / ".orchestrate/store/datasets"
     in_the_way.parent.mkdir(parents=True)
     in_the_way.write_text("a file where a folder must be")
@@ -59,8 +61,8 @@ def test_a_dataset_that_cannot_be_written_is_a_warning_and_the_run_is_kept(orche
     assert "warning: the dataset has no rows of this run yet" in done.stderr
     assert "orchestrate rebuild r1" in done.stderr
     in_the_way.unlink()
-    assert orchestrate("rebuild", "r1").returncode == 0
-    assert rows_of(orchestrate, "SELECT count(*) AS n FROM trials") == [{"n": 2}]
+    assert in_process("rebuild", "r1").returncode == 0
+    assert rows_of(in_process, "SELECT count(*) AS n FROM trials") == [{"n": 2}]
 
 
 @pytest.mark.timeout(60)
