@@ -99,6 +99,14 @@ def test_ray_and_inline_give_the_same_report(orchestrate, temporary: Path, tmp_p
         assert "nothing to add" in orchestrate("rebuild", name).stdout
 
 
+def test_an_address_where_no_ray_is_is_said_at_once(orchestrate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    found = orchestrate("submit", STARTER, "--agent", "oracle", "--samples", "1", *TASKS[:2], "--pool", "ray")
+    assert found.returncode == 5
+    assert "no Ray at RAY_ADDRESS 127.0.0.1:1: " in found.stderr
+    assert "Traceback" not in found.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("victim", ["supervisor", "coordinator", "all supervisors"])

@@ -25,6 +25,7 @@ from orchestrator.errors import InfrastructureError, RefusedError
 from orchestrator.settings import Settings, local_ray_variables, ray_address, set_variables
 
 _START_SECONDS = 180
+_REACH_SECONDS = 10.0
 _END_SECONDS = 15
 _CHECK_SECONDS = 3.0
 _CHECKS = 4
@@ -67,10 +68,25 @@ async def open_cluster(settings: Settings, say: Callable[[str], None]) -> AsyncI
                 msg = f"RAY_ADDRESS {address}: submit from a node of the cluster and give the address of its head, HOST:PORT; not ray://"
                 raise RefusedError(msg)
             say(f"connecting to Ray at {address}")
+            await _reach(address)
         stack.push_async_callback(asyncio.to_thread, _disconnect)
         processors, reached = await asyncio.to_thread(_connect, address)
         stack.push_async_callback(_cancelled, asyncio.create_task(_look(reached, lost)))
         yield Cluster(where, processors, lost)
+
+
+async def _reach(address: str) -> None:
+    """Raise InfrastructureError when nobody is at ``HOST:PORT``: Ray would try for minutes, heed no interrupt and then end this process."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():  # "auto" and what else Ray takes: it looks itself
+        return
+    try:
+        _, writer = await asyncio.wait_for(asyncio.open_connection(host.strip("[]"), int(port)), _REACH_SECONDS)
+    except (OSError, TimeoutError, OverflowError) as error:
+        why = str(error) or f"no answer for {_REACH_SECONDS:.0f} s"
+        msg = f"no Ray at RAY_ADDRESS {address}: {why}; start it with ray start, correct RAY_ADDRESS, or unset it for a Ray of our own"
+        raise InfrastructureError(msg, cause="ray_unreachable") from error
+    writer.close()
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:
