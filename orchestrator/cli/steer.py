@@ -112,7 +112,13 @@ def who_drove(sight: Sight) -> str:
     reason, detail = holder.release.reason, clean(holder.release.detail)
     if reason == "ended":
         return f"{holder} drove it to its end"
-    words = {"stopped": "was stopped", "paused": "paused it", "limit": "came to its spending limit", "failed": "failed"}
+    words = {
+        "stopped": "was stopped",
+        "paused": "paused it",
+        "limit": "came to its spending limit",
+        "failed": "failed",
+        "removed": "let it go, because it is being removed",
+    }
     return f"{holder} drove it and {words[reason]}" + (
         f" {detail}" if reason == "stopped" else f": {detail}" if detail else ""
     )

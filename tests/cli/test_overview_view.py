@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from overview_cases import sight, snapshots, standing
 
 from orchestrator.cli import watching
 from orchestrator.cli.overview_view import age, driver_words, live_line, next_step
+from orchestrator.cli.steer import who_drove
 from orchestrator.driver.lookout import Lookout, Sight
 from orchestrator.driver.process import this_process
 from orchestrator.driver.standing import Standing
@@ -129,3 +133,22 @@ def test_watching_ends_when_a_driver_stays_silent(story: Story) -> None:
     story.left = [story.claim, story.fall_silent, story.stay_silent]
     assert asyncio.run(story.follow(standing().data.manifest)).state == "silent"
     assert story.left == []
+
+
+@pytest.mark.parametrize("reason", get_args(ReleaseReason))
+def test_every_reason_to_let_go_has_words(reason: ReleaseReason) -> None:
+    for words in (who_drove(sight(reason=reason)), driver_words(sight(reason=reason))):
+        assert "process 4711 on box" in words
+        assert not words.endswith(":")
+
+
+def test_a_removal_that_was_begun_is_told_by_stop(in_process: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    store = FileStore(Path(".orchestrate/store"))
+    asyncio.run(store.create(keys.manifest("r1"), standing().data.manifest.to_bytes()))
+    claim = Claim(run="r1", epoch=1, writer_id="w", process=this_process(), at=1, term_s=15)
+    asyncio.run(store.create(keys.claim("r1", 1), claim.to_bytes()))
+    let_go = Release(epoch=1, at=2, reason="removed")
+    asyncio.run(store.create(keys.release("r1", 1), let_go.to_bytes()))
+    done = in_process("stop", "r1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "let it go, because it is being removed" in done.stdout

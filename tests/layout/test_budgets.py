@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-import orchestrator
+import orchestrator.driver
 
 ROOT = Path(__file__).parents[2]
 MODULES = sorted([*ROOT.glob("orchestrator/**/*.py"), *ROOT.glob("grader_service/**/*.py")])
@@ -32,6 +32,11 @@ def test_reading_order_names_every_package() -> None:
     folders = {path.parent.name for path in ROOT.glob("orchestrator/*/__init__.py")}
     named = set(re.findall(r"``([a-z]+)``", orchestrator.__doc__ or ""))
     assert folders <= named, f"not in the reading order of orchestrator/__init__.py: {sorted(folders - named)}"
+
+
+def test_reading_order_of_the_driver_names_every_module() -> None:
+    modules = {path.stem for path in ROOT.glob("orchestrator/driver/[!_]*")}
+    assert modules == set(re.findall(r"``([a-z]+)``", orchestrator.driver.__doc__ or ""))
 
 
 def test_every_top_folder_has_a_readme() -> None:
