@@ -27,7 +27,7 @@ checks:
 _MALFORMED = r"""
 import os, socket
 chat = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
-key = b"Authorization: Bearer " + os.environ["OPENAI_API_KEY"].encode() + b"\r\nContent-Type: application/json\r\n"
+key = b"Authorization: Bearer " + os.environ["ORCHESTRATE_TOKEN"].encode() + b"\r\nContent-Type: application/json\r\n"
 garbage = [
     b"\xff\x00garbage\r\n\r\n",
     chat + b"Content-Length: 9999999999\r\n\r\n",
@@ -36,9 +36,9 @@ garbage = [
 ]
 for each in garbage * 10:
     with socket.create_connection(("127.0.0.1", 8080)) as gateway:
-        gateway.sendall(each)
         gateway.settimeout(1)
         try:
+            gateway.sendall(each)
             gateway.recv(4096)
         except OSError:
             pass
