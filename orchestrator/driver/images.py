@@ -17,7 +17,7 @@ from orchestrator.interfaces import ImageEngine, LocalImage
 from orchestrator.settings import Settings
 from orchestrator.spec.bundle import Bundle, build_bundle
 from orchestrator.spec.files import display
-from orchestrator.spec.image_lock import FILE, ImageLock, LockedBuild, read_lock
+from orchestrator.spec.image_lock import FILE, FILE_TIME, ImageLock, LockedBuild, read_lock
 from orchestrator.spec.load import load_suite
 from orchestrator.spec.loaded import LoadedSuite, LoadedTask
 from orchestrator.spec.task import ImageWorkspace, Task, is_pinned
@@ -26,8 +26,6 @@ CONTAINER = "container"
 """The backend that runs tasks in their images."""
 BUILD_REPOSITORY = "localhost/orchestrate-build"
 """What built images are called on this machine, with the digest of their folder as tag."""
-_TIME = 315619200
-"""Modification time of the files that a build sees, 1980-01-02: the times of a checkout mean nothing."""
 
 Tell = Callable[[str], None]
 """Hears what takes long, before it begins."""
@@ -301,7 +299,7 @@ def _lay(bundle: Bundle, context: Path) -> None:
     bundle.write(context)
     for here, folders, files in os.walk(context, topdown=False):
         for name in (*files, *folders):
-            os.utime(f"{here}/{name}", (_TIME, _TIME), follow_symlinks=False)
+            os.utime(f"{here}/{name}", (FILE_TIME, FILE_TIME), follow_symlinks=False)
 
 
 def _local(reference: str, tasks: tuple[str, ...], image: LocalImage, note: str) -> Resolved:

@@ -17,16 +17,14 @@ from orchestrator.driver.execute import Execution, execute
 from orchestrator.driver.inline import InlinePool
 from orchestrator.driver.lease import Holder, Lease, drive_run
 from orchestrator.driver.probe import models_to_probe, probe_models
-from orchestrator.driver.purse import Purse
+from orchestrator.driver.purse import open_allowance
 from orchestrator.driver.services import Services, local_services, scratch_folder
 from orchestrator.driver.tally import Tally
 from orchestrator.errors import InfrastructureError
-from orchestrator.interfaces import Allowance, Gateway, ObjectStore, Observer, SandboxBackend, Spending, TrialPool
-from orchestrator.plan.cost import nano
+from orchestrator.interfaces import Gateway, ObjectStore, Observer, SandboxBackend, Spending, TrialPool
 from orchestrator.records.lease import StopRequest
 from orchestrator.records.manifest import ManifestAgent, RunManifest
 from orchestrator.settings import MOST_AT_ONE_TIME, Settings
-from orchestrator.trial.allowance import Unlimited
 
 if TYPE_CHECKING:
     from orchestrator.driver.ray.cluster import Cluster
@@ -152,7 +150,9 @@ class Local:
                 hold=lease.hold,
                 epoch=lease.epoch,
                 writer=writer,
-                allowance=await self._allowance(manifest, lease.epoch),
+                allowance=await open_allowance(
+                    self.store, manifest, manifest.limits.cost_usd, lease.epoch, wiring.prices(self.settings)
+                ),
             )
             if not_staged is None:
                 yield InlinePool(crew, breaker, self.concurrency)
@@ -185,12 +185,6 @@ class Local:
             finally:
                 looking.cancel()
                 await asyncio.gather(looking, return_exceptions=True)
-
-    async def _allowance(self, manifest: RunManifest, epoch: int) -> Allowance:
-        limit = manifest.limits.cost_usd
-        if limit is None:
-            return Unlimited()
-        return await Purse.load(self.store, manifest, nano(limit), epoch, wiring.prices(self.settings))
 
 
 async def _look(gateway: Gateway, run: str, seen: Callable[[Spending], None]) -> None:

@@ -17,14 +17,15 @@ from dataclasses import dataclass
 
 from orchestrator.dataset.rows import read_many
 from orchestrator.errors import RefusedError, SpendingLimitError, StoreError
-from orchestrator.interfaces import ObjectStore, PlannedTrial
-from orchestrator.plan.cost import NANO, dollars, most_nano_usd
+from orchestrator.interfaces import Allowance, ObjectStore, PlannedTrial
+from orchestrator.plan.cost import NANO, dollars, most_nano_usd, nano
 from orchestrator.records import keys
 from orchestrator.records.ids import TrialId
 from orchestrator.records.lease import Reservation
 from orchestrator.records.manifest import RunManifest
 from orchestrator.records.outcome import Outcome
 from orchestrator.spec.agent import Price
+from orchestrator.trial.allowance import Unlimited
 
 _Launch = tuple[TrialId, int]
 """Trial and number of the launch."""
@@ -158,6 +159,15 @@ class Purse:
     def _wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
+
+
+async def open_allowance(
+    store: ObjectStore, manifest: RunManifest, limit_usd: float | None, epoch: int, prices: Mapping[str, Price]
+) -> Allowance:
+    """Return what a run may still spend under a limit in US dollars; None: there is none. Raises as ``Purse.load``."""
+    if limit_usd is None:
+        return Unlimited()
+    return await Purse.load(store, manifest, nano(limit_usd), epoch, prices)
 
 
 def most_by_pair(manifest: RunManifest, prices: Mapping[str, Price]) -> dict[tuple[str, str], int]:

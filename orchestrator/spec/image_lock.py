@@ -20,6 +20,9 @@ from orchestrator.spec.task import PINNED_IMAGE, Task, is_pinned
 from orchestrator.spec.yaml import Document
 
 FILE = "images.lock.json"
+FILE_TIME = 315619200
+"""Modification time of the files that a build sees and of those that it makes, so that equal folders give equal images: 1980-01-02, which
+zip files can hold, and which is nobody's now."""
 PinnedImage = Annotated[str, StringConstraints(pattern=PINNED_IMAGE)]
 
 

@@ -13,18 +13,15 @@ from typing import Any, Protocol, TypeVar
 from orchestrator import wiring
 from orchestrator.dataset.staging import Stager, staging
 from orchestrator.driver.process import this_process
-from orchestrator.driver.purse import Purse
+from orchestrator.driver.purse import open_allowance
 from orchestrator.driver.ray.coordinator import Coordinator, Kind
 from orchestrator.driver.ray.desk import lease_view, node_named, open_desk, open_run
 from orchestrator.driver.ray.messages import Assignment, Batch, Failure, Orders, Report
 from orchestrator.driver.ray.supervisor import Supervisor
 from orchestrator.driver.services import Addresses
 from orchestrator.errors import InfrastructureError, OrchestrateError
-from orchestrator.interfaces import Allowance
-from orchestrator.plan.cost import nano
 from orchestrator.records.ids import TrialId
 from orchestrator.records.lease import Process
-from orchestrator.trial.allowance import Unlimited
 from orchestrator.trial.lost import Undertaker
 
 _PAUSE_SECONDS = 0.2
@@ -84,10 +81,8 @@ class CoordinatorActor:
             writer_id=name,
             epoch=given.epoch,
         )
-        allowance: Allowance = Unlimited()
-        if given.limit_usd is not None:
-            prices = wiring.prices(given.settings)
-            allowance = await Purse.load(store, manifest, nano(given.limit_usd), given.epoch, prices)
+        prices = wiring.prices(given.settings)
+        allowance = await open_allowance(store, manifest, given.limit_usd, given.epoch, prices)
         return Coordinator(name, manifest, store, undertaker, allowance, len(given.slots))
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import socket
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
+from orchestrator import wiring
 from orchestrator.driver.committed import load_committed
 from orchestrator.driver.ray.messages import (
     Aborted,
@@ -56,7 +54,7 @@ class Supervisor:
     """One of the supervisors of a run. Implements Observer and Allowance for its trials."""
 
     def __init__(self, index: int, generation: int, line: Line, slots: int) -> None:
-        self.name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self.name = wiring.writer_id()
         self._index = index
         self._line = line
         self._slots = slots

@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 from orchestrator.errors import RefusedError, SandboxError
 from orchestrator.sandbox.container.owner import owner
+from orchestrator.spec.image_lock import FILE_TIME
 
 RUN_LABEL = "orchestrate.run"
 """Container label: what the container belongs to."""
@@ -35,8 +36,6 @@ _PULL_SECONDS = 3600.0
 _BUILD_SECONDS = 3600.0
 _SAID_LINES = 12
 _SAID_BYTES = 64 << 10
-_BUILD_TIME = 315619200
-"""1980-01-02: old enough to be nobody's now, and a time that zip files can hold."""
 _BUILD_RLIMIT = 16384
 """Podman lowers the limits of a build's processes before it sets those that were asked for."""
 _FIRST_RLIMIT = 1024
@@ -184,8 +183,8 @@ class Engine:
 
     def _build_options(self) -> list[str]:
         if self.kind == "docker":
-            return ["--build-arg", f"SOURCE_DATE_EPOCH={_BUILD_TIME}"]
-        return ["--timestamp", str(_BUILD_TIME), "--http-proxy=false", *_rlimits(_BUILD_RLIMIT)]
+            return ["--build-arg", f"SOURCE_DATE_EPOCH={FILE_TIME}"]
+        return ["--timestamp", str(FILE_TIME), "--http-proxy=false", *_rlimits(_BUILD_RLIMIT)]
 
     async def load(self, archive: Path, reference: str) -> Image:
         """Make an image of one layer from a tar file and name it. Raises EngineError."""
