@@ -221,9 +221,9 @@ class Settings(SettingsFile):
         }
 
 
-def ray_address(environ: Mapping[str, str] | None = None) -> str | None:
+def ray_address() -> str | None:
     """Return the address of the Ray cluster that this user works with, as Ray's own tools take it; None: there is none."""
-    return (os.environ if environ is None else environ).get("RAY_ADDRESS", "").strip() or None
+    return os.environ.get("RAY_ADDRESS", "").strip() or None
 
 
 def local_ray_variables(token: Path) -> dict[str, str]:

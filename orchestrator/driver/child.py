@@ -15,6 +15,7 @@ from orchestrator.errors import InfrastructureError
 _READY_SECONDS = 30
 _RESTARTS = 20
 _PAUSES = (0.0, 0.2, 1.0, 3.0)
+_TAIL_BYTES = 2000
 """Seconds before each attempt to start a service again."""
 
 
@@ -131,11 +132,11 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         await process.wait()
 
 
-def _tail(log: Path, start: int, size: int = 2000) -> str:
+def _tail(log: Path, start: int) -> str:
     """Return the end of what was logged since ``start``: the log goes on from earlier runs."""
     try:
         with log.open("rb") as file:
             file.seek(start)
-            return file.read()[-size:].decode(errors="replace").strip()
+            return file.read()[-_TAIL_BYTES:].decode(errors="replace").strip()
     except OSError:
         return ""

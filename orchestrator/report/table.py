@@ -49,9 +49,9 @@ def say(console: Console, text: str = "", style: str = "") -> None:
         console.print(Text(line, style=style), soft_wrap=True, highlight=False)
 
 
-def flow(console: Console, pieces: Sequence[str], *, gap: str = "   ", indent: str = "", style: str = "") -> None:
+def flow(console: Console, pieces: Sequence[str], *, indent: str = "", style: str = "") -> None:
     """Print pieces one after the other and start a new line only between pieces."""
-    line = ""
+    gap, line = "   ", ""
     for piece in pieces:
         if line and cell_len(indent + line + gap + piece) > console.width:
             say(console, indent + line, style)

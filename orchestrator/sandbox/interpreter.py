@@ -19,9 +19,9 @@ class Interpreter:
     """Folder that holds its library."""
 
 
-def interpreter(prefix: Path | None = None) -> Interpreter:
-    """Return the base interpreter of this process, or the one below ``prefix``. Raises RefusedError when there is none."""
-    base = (prefix or Path(sys.base_prefix)).resolve()
+def interpreter() -> Interpreter:
+    """Return the base interpreter of this process. Raises RefusedError when there is none."""
+    base = Path(sys.base_prefix).resolve()
     names = [f"python{sys.version_info[0]}.{sys.version_info[1]}", "python3", "python"]
     for name in names:
         if (base / "bin" / name).is_file():

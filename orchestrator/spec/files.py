@@ -15,7 +15,7 @@ def display(path: Path) -> str:
     return str(shown).encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
-def read_bytes(path: Path, problems: list[Problem], limit: int = MAX_BYTES) -> bytes | None:
+def read_bytes(path: Path, problems: list[Problem]) -> bytes | None:
     """Return a regular file's bytes; None, and a problem, when it is none, is too large or cannot be read."""
     try:
         if not path.is_file():
@@ -23,12 +23,12 @@ def read_bytes(path: Path, problems: list[Problem], limit: int = MAX_BYTES) -> b
             problems.append(Problem(display(path), message=message))
             return None
         with path.open("rb") as file:
-            data = file.read(limit + 1)
+            data = file.read(MAX_BYTES + 1)
     except OSError as error:
         problems.append(Problem(display(path), message=f"cannot be read: {error.strerror}"))
         return None
-    if len(data) > limit:
-        problems.append(Problem(display(path), message=f"the file is larger than {limit} bytes, which is the most"))
+    if len(data) > MAX_BYTES:
+        problems.append(Problem(display(path), message=f"the file is larger than {MAX_BYTES} bytes, which is the most"))
         return None
     return data
 
