@@ -6,6 +6,8 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING
 
+from orchestrator.cli.streams import can_ask
+
 if TYPE_CHECKING:
     from orchestrator.driver.estimate import Estimate
     from orchestrator.settings import Settings
@@ -73,7 +75,7 @@ async def confirm(estimate: Estimate, settings: Settings, *, yes: bool) -> None:
     if yes or estimate.at_stake <= over:
         return
     cost = f"this run may cost {dollars(estimate.at_stake)}, which is above confirm_over_usd ({dollars(over)})"
-    if not sys.stdin or not sys.stdin.isatty():
+    if not can_ask():
         msg = f"{cost}; nothing was started. Agree with --yes, or hold it to less with --max-cost"
         raise RefusedError(msg)
     print(f"{cost}. Start it? [y/N] ", end="", file=sys.stderr, flush=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orchestrator.cli.options import JsonOption, StoreOption, run_async, settings_from
+from orchestrator.cli.streams import can_ask
 
 if TYPE_CHECKING:
     from orchestrator.driver.gc.broom import Amount
@@ -41,7 +42,7 @@ def gc(  # noqa: PLR0913, PLR0917 - one parameter for each option
         str, typer.Option("--grace", metavar="AGE", help="Leave alone what is younger and may be in use.")
     ] = _GRACE,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, and stop.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -115,7 +116,7 @@ def _ask(plan: Collected) -> None:
     from orchestrator.errors import SpecError, StoppedError
     from orchestrator.report.text import plural
 
-    if not sys.stdin.isatty():
+    if not can_ask():
         msg = f"{plural(len(plan.runs), 'run')} and {size(plan.total)} would be removed; add --yes, or see them with --dry-run"
         raise SpecError(msg)
     _print_tables(plan, to_error=True)

@@ -16,6 +16,11 @@ _GONE = {errno.EPIPE, errno.EIO}
 """Nobody reads any more: the pipe's other end was closed, or the terminal was."""
 
 
+def can_ask() -> bool:
+    """Return whether a person can be asked: standard input is there, and a terminal."""
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
 class Output:
     """A text stream whose reader may go: what nobody reads is dropped, and the work and its exit code stay what they are.
 

@@ -103,3 +103,15 @@ def test_on_a_terminal_it_shows_what_goes_and_asks(tmp_path: Path, store: FileSt
     assert "would remove  r1  starter  2026-03-02 09:00 UTC" in done.stderr
     assert "removed  r1  starter" in done.stdout
     assert "runs/r1/manifest.json" not in keys_of(store)
+
+
+def test_without_standard_input_nothing_is_asked_and_nothing_goes(
+    in_process: Command, store: FileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = keys_of(store)
+    monkeypatch.setattr("sys.stdin", None)
+    done = in_process("gc", "--run", "r1")
+    assert (done.returncode, "add --yes" in done.stderr) == (2, True), done.stderr
+    assert keys_of(store) == before
+    assert in_process("gc", "--run", "r1", "-y").returncode == 0
+    assert keys_of(store) != before
