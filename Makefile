@@ -17,6 +17,7 @@ export UV_COMPILE_BYTECODE := 1
 install: $(READY)
 
 $(READY): pyproject.toml uv.lock $(filter .uv/%,$(UV))
+	@echo "installing into .venv; this takes a minute or more, the first time" >&2
 	@$(UV) sync --frozen --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
 	@touch $@
 

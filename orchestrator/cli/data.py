@@ -143,7 +143,7 @@ def _shown(value: Any) -> str:
         return f"{plain:.6g}"
     if isinstance(plain, dict | list):
         return json.dumps(plain, ensure_ascii=False)
-    return "null" if plain is None else str(plain)
+    return json.dumps(plain) if plain is None or isinstance(plain, bool) else str(plain)
 
 
 async def _rebuild(text: str, settings: Settings, *, as_json: bool) -> None:
@@ -169,12 +169,13 @@ async def _rebuild(text: str, settings: Settings, *, as_json: bool) -> None:
 
 async def _export(text: str, kind: str, folder: Path, settings: Settings) -> None:
     from orchestrator import wiring
-    from orchestrator.dataset.export import check_format, export_run
+    from orchestrator.dataset.export import check_format, export_run, file_of
     from orchestrator.driver.dataset import part_cache
     from orchestrator.report.select import resolve_run
+    from orchestrator.report.text import plural
 
     checked = check_format(kind)
     store = wiring.object_store(settings.store)
     run = await resolve_run(store, text)
     for name, count in (await export_run(store, run, checked, folder, part_cache(settings))).items():
-        print(f"{name}: {count:,} rows")
+        print(f"{file_of(folder, name, checked)}: {plural(count, 'row')}")

@@ -25,7 +25,8 @@ PoolOption = Annotated[
     typer.Option("--pool", metavar="NAME", help="Who runs the trials: inline, or ray (RAY_ADDRESS, or one made here)."),
 ]
 ConcurrencyOption = Annotated[
-    int | None, typer.Option("-n", "--concurrency", min=1, max=256, help="Trials at one time.")
+    int | None,
+    typer.Option("-n", "--concurrency", min=1, max=256, help="Trials at one time; default: one for each processor."),
 ]
 
 

@@ -55,7 +55,8 @@ async def _list(suite: str | None, most: int | None, settings: Settings, *, as_j
         print_list(found)
     else:
         of_suite = f" of suite {suite}" if suite else ""
-        print(f"this store has no run{of_suite} yet; start one with: {program()} submit SUITE", file=sys.stderr)
+        begin = f"start one with: {program()} submit SUITE"
+        print(f"the store {settings.store} has no run{of_suite} yet; {begin}", file=sys.stderr)
     if found.more:
         print(f"{found.more:,} older; --all shows them", file=sys.stderr)
 

@@ -44,10 +44,14 @@ def submit(  # noqa: PLR0913, PLR0917 - one parameter for each option
         list[str] | None, typer.Option("--agent", metavar="NAME|FILE", help="Agent; may be repeated.")
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", metavar="PROVIDER/NAME", help="Main model of the agents.")
+        str | None,
+        typer.Option(
+            "--model", metavar="PROVIDER/NAME", help="Main model of the agents; without --agent: the built-in loop."
+        ),
     ] = None,
     samples: Annotated[
-        int | None, typer.Option("--samples", min=1, max=1000, help="Trials per task and agent.")
+        int | None,
+        typer.Option("--samples", min=1, max=1000, help="Trials per task and agent; default: what each task says."),
     ] = None,
     tasks: Annotated[
         list[str] | None, typer.Option("--tasks", metavar="GLOB", help="Task ids to run; may be repeated.")

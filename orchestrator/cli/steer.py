@@ -42,7 +42,7 @@ def watch(
 
 def stop(
     run: RunArgument,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until its driver has let go; as usual.")] = True,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until its driver has let go.")] = True,
     store: StoreOption = None,
 ) -> None:
     """Stop a run that another process drives, here or elsewhere.

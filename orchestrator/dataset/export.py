@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -28,11 +29,19 @@ def check_format(name: str) -> Format:
     for known in FORMATS:
         if name == known:
             if known == "delta" and importlib.util.find_spec("deltalake") is None:
-                msg = "format 'delta' needs the package deltalake: install orchestrate[delta], or export parquet"
+                msg = (
+                    "format 'delta' needs the package deltalake; install it beside orchestrate "
+                    f"(uv pip install --python {sys.executable} 'deltalake>=1.6,<2'), or export parquet"
+                )
                 raise RefusedError(msg)
             return known
     msg = f"no format {name!r}; there are {', '.join(FORMATS)}"
     raise SpecError(msg)
+
+
+def file_of(folder: Path, table: str, kind: Format) -> Path:
+    """Return where the rows of a table are written: a file, for delta a folder."""
+    return folder / (table if kind == "delta" else f"{table}.{kind}")
 
 
 async def export_run(store: ObjectStore, run: str, kind: Format, folder: Path, cache: Path) -> dict[str, int]:
@@ -74,13 +83,13 @@ def _write(rows: pa.Table, kind: Format, folder: Path, name: str) -> None:
         if kind == "parquet":
             import pyarrow.parquet as pq
 
-            pq.write_table(rows, folder / f"{name}.parquet", compression="zstd")
+            pq.write_table(rows, file_of(folder, name, kind), compression="zstd")
         elif kind == "csv":
             import pyarrow.csv as pc
 
-            pc.write_csv(_flat(rows), folder / f"{name}.csv")
+            pc.write_csv(_flat(rows), file_of(folder, name, kind))
         else:
-            _write_delta(rows, folder / name)
+            _write_delta(rows, file_of(folder, name, kind))
     except OSError as error:
         msg = f"{folder} cannot be written: {error.strerror or error}"
         raise StoreError(msg, cause="export") from error

@@ -53,7 +53,7 @@ def refuse_all_but_reading(connection: duckdb.DuckDBPyConnection, sql: str) -> f
     tree = json.loads(text)
     if tree.get("error", True):
         message = str(tree.get("error_message", "it cannot be parsed"))
-        raise SpecError(f"SQL: {message}" if tree.get("error_type") == "parser" else _refusal(message))
+        raise SpecError(f"SQL: {message}" if tree.get("error_type") == "parser" else _refusal("this is none"))
     if len(tree["statements"]) != 1:
         raise SpecError(_refusal(f"there are {len(tree['statements'])} statements"))
     names: set[str] = set()

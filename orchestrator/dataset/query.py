@@ -20,7 +20,7 @@ from orchestrator.dataset.commits import Part, load_snapshot
 from orchestrator.dataset.files import PartFiles
 from orchestrator.dataset.onlyread import refuse_all_but_reading
 from orchestrator.dataset.schema import SQL_TYPES, UNKNOWN, Column, Table
-from orchestrator.errors import InfrastructureError, SpecError, StoreError
+from orchestrator.errors import InfrastructureError, SpecError, StoreError, nearest
 from orchestrator.interfaces import ObjectStore
 from orchestrator.records import keys
 
@@ -120,8 +120,11 @@ def _answer(
         msg = f"a query reads the tables {tables} and nothing else: no other file, no network ({_line(error)})"
         raise SpecError(msg) from error
     except duckdb.CatalogException as error:
+        # DuckDB's own "did you mean" names its system tables too.
+        missing = re.match(r"Catalog Error: Table with name (\S+) does not exist", str(error))
+        said = f"there is no table {missing[1]!r}{nearest(missing[1], TABLES)}" if missing else str(error)
         raise SpecError(
-            f"{error}\nThe tables are {', '.join(TABLES)}; the view 'columns' says what they hold"
+            f"{said}\nThe tables are {', '.join(TABLES)}; the view 'columns' says what they hold"
         ) from error
     except duckdb.Error as error:
         raise SpecError(str(error)) from error

@@ -177,6 +177,14 @@ def backend_for(tasks: Iterable[LoadedTask], settings: Settings) -> str:
     return "bubblewrap"
 
 
+def unused_images(backend: str, images: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the label of a run whose tasks name images that its backend does not use; ``images`` is task to image."""
+    without = sum(image is not None for image in images.values())
+    if backend == CONTAINER or not without:
+        return {}
+    return {"images": f"not used, though {without} {'task names' if without == 1 else 'tasks name'} one"}
+
+
 def needs_image(task: Task) -> bool:
     """Return whether a task runs in an image only: it has one and does not say what it needs of a machine without."""
     environment = task.environment

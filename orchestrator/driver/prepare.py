@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from orchestrator import wiring
-from orchestrator.driver.images import CONTAINER, present_images
+from orchestrator.driver.images import CONTAINER, present_images, unused_images
 from orchestrator.driver.limits import InForce
 from orchestrator.driver.local import Place
 from orchestrator.driver.order import (
@@ -57,11 +57,11 @@ async def make_ready(place: Place, order: Order, loaded: Loaded) -> Ready:
     """
     check_order(order, loaded, place.backend, place.settings)
     images: Mapping[str, str] = {}
+    names = {task.task.id: task.task.environment.image for task in loaded.tasks}
     if place.backend.name == CONTAINER:
         engine = wiring.container_engine(place.settings)
-        names = {task.task.id: task.task.environment.image for task in loaded.tasks}
         images = await present_images({task: image for task, image in names.items() if image}, engine)
-    labels = await place.backend.preflight()
+    labels = {**await place.backend.preflight(), **unused_images(place.backend.name, names)}
     await _check_environments(place.backend, loaded)
     if images:
         tasks = await lay_workspaces(loaded.tasks, engine, place.settings.cache)
@@ -88,11 +88,11 @@ async def make_ready_again(place: Place, manifest: RunManifest) -> Mapping[str, 
 
     Raises RefusedError, InfrastructureError.
     """
+    images = {task.id: task.environment.image for task in manifest.tasks}
     if place.backend.name == CONTAINER:
-        images = {task.id: task.environment.image for task in manifest.tasks}
         engine = wiring.container_engine(place.settings)
         await present_images({task: image for task, image in images.items() if image}, engine)
-    return await place.backend.preflight()
+    return {**await place.backend.preflight(), **unused_images(place.backend.name, images)}
 
 
 def check_resume(

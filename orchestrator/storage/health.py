@@ -128,7 +128,7 @@ async def _folder(store: FileStore) -> list[Fact]:
 def _verdict(tried: Probe, what: str) -> Fact:
     first, *rest = tried.sentences
     if tried.usable:
-        return Fact(state="ok", said=f"{what}; {' '.join(rest)}")
+        return Fact(state="ok", said=f"{what}. {' '.join(rest)}")
     # An error of the store says what to do about it itself.
     advice = "" if tried.cause else "choose another store (--store)"
     return Fact(state="problem", said=f"{first} {' '.join(rest)}", advice=advice)

@@ -44,6 +44,7 @@ def test_a_run_can_be_asked_about_rebuilt_and_exported(orchestrate, in_process, 
 
     exported = in_process("export", "r1", "--format", "csv", "--out", "rows")
     assert exported.returncode == 0, exported.stderr
+    assert exported.stdout.splitlines()[:2] == ["rows/runs.csv: 1 row", "rows/trials.csv: 2 rows"]
     assert len((tmp_path / "rows/trials.csv").read_text().splitlines()) == 3
     assert in_process("export", "r1", "--format", "xlsx", "--out", "more").returncode == 2
 
@@ -95,3 +96,12 @@ def test_values_are_plain_lines_in_a_pipe_and_plain_json(in_process) -> None:
         "l": [1, 2],
         "t": "2026-03-02T09:00:00+00:00",
     }
+
+
+def test_booleans_are_shown_as_sql_writes_them(orchestrate) -> None:
+    done = orchestrate("query", "SELECT true AS yes, false AS no, NULL AS unknown")
+    assert done.stdout.splitlines() == ["yes\tno\tunknown", "true\tfalse\tnull"], done.stderr
+
+
+def test_a_list_without_runs_names_the_store(orchestrate, tmp_path: Path) -> None:
+    assert f"the store {tmp_path}/elsewhere has no run yet" in orchestrate("list", "--store", "elsewhere").stderr

@@ -79,7 +79,7 @@ def test_formats_are_known_by_name():
 
 @pytest.mark.skipif(importlib.util.find_spec("deltalake") is not None, reason="deltalake is installed")
 def test_delta_is_refused_without_its_package():
-    with pytest.raises(RefusedError, match=r"install orchestrate\[delta\]"):
+    with pytest.raises(RefusedError, match=r"deltalake>=1.6,<2.*or export parquet"):
         check_format("delta")
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.driver.images import BUILD_REPOSITORY, build_images, lock_images
+from orchestrator.driver.images import BUILD_REPOSITORY, build_images, lock_images, unused_images
 from orchestrator.driver.workspaces import lay_workspaces
 from orchestrator.errors import OrchestrateError, SandboxError, SpecError
 from orchestrator.spec.image_lock import FILE
@@ -329,3 +329,10 @@ def test_an_engine_that_breaks_in_the_middle_leaves_nothing(make: Make) -> None:
         lay(folder := make(a=BOXED), engine)
     assert engine.opened == []
     assert [path for path in (folder.parent / "cache/bundles/workspaces").iterdir() if path.is_dir()] == []
+
+
+def test_a_run_that_does_without_images_that_its_tasks_name_says_so() -> None:
+    images = {"one": "python:3.12", "two": None, "three": "python:3.12"}
+    assert unused_images("bubblewrap", images) == {"images": "not used, though 2 tasks name one"}
+    assert unused_images("bubblewrap", {"two": None}) == {}
+    assert unused_images("container", images) == {}
