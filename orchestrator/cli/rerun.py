@@ -81,7 +81,7 @@ async def _rerun(
     from orchestrator.dataset.rows import collect
     from orchestrator.driver.estimate import estimate_run
     from orchestrator.driver.limits import when_resumed
-    from orchestrator.driver.local import open_place
+    from orchestrator.driver.place import open_place
     from orchestrator.driver.prepare import make_ready_again
     from orchestrator.driver.rerun import check_rerun, choose, plan_rerun, publish_rerun
     from orchestrator.report.select import resolve_run

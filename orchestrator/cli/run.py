@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable
 
     from orchestrator.cli.signals import Stop
-    from orchestrator.driver.local import Place
     from orchestrator.driver.order import Order
+    from orchestrator.driver.place import Place
     from orchestrator.interfaces import ObjectStore
     from orchestrator.records.manifest import ManifestAgent, RunManifest
     from orchestrator.settings import Settings
@@ -127,8 +127,8 @@ async def _submit(order: Order, settings: Settings, stop: Stop, *, dry_run: bool
     from orchestrator.cli.confirm import announce_estimate, confirm
     from orchestrator.driver.estimate import estimate_run
     from orchestrator.driver.images import backend_for
-    from orchestrator.driver.local import open_place
     from orchestrator.driver.order import load_order
+    from orchestrator.driver.place import open_place
     from orchestrator.driver.prepare import make_ready, publish
 
     loaded = load_order(order)
@@ -155,7 +155,7 @@ async def _resume(text: str, max_cost: float | None, settings: Settings, stop: S
     from orchestrator.driver.committed import load_manifest
     from orchestrator.driver.execute import nothing_left, what_is_left
     from orchestrator.driver.limits import when_resumed
-    from orchestrator.driver.local import open_place
+    from orchestrator.driver.place import open_place
     from orchestrator.driver.prepare import check_resume, make_ready_again
     from orchestrator.report.select import resolve_run
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -16,9 +16,10 @@ from orchestrator.driver.breaker import Breaker
 from orchestrator.driver.execute import Execution, execute
 from orchestrator.driver.inline import InlinePool
 from orchestrator.driver.lease import Holder, Lease, drive_run
+from orchestrator.driver.place import Place
 from orchestrator.driver.probe import models_to_probe, probe_models
 from orchestrator.driver.purse import open_allowance
-from orchestrator.driver.services import Services, local_services, scratch_folder
+from orchestrator.driver.services import Services, local_services
 from orchestrator.driver.tally import Tally
 from orchestrator.errors import InfrastructureError
 from orchestrator.interfaces import Gateway, ObjectStore, Observer, SandboxBackend, Spending, TrialPool
@@ -31,28 +32,6 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS = 2.0
 """Between looks at what running launches have used."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where runs are kept and where their trials run; nothing is started yet."""
-
-    settings: Settings
-    store: ObjectStore
-    backend: SandboxBackend
-    scratch: Path
-
-
-@contextlib.contextmanager
-def open_place(settings: Settings, backend: str | None = None) -> Iterator[Place]:
-    """Open store and backend, with a scratch folder that is removed afterwards.
-
-    Raises RefusedError for a kind that this version does not have.
-    """
-    store = wiring.object_store(settings.store)
-    with scratch_folder(settings) as scratch:
-        made = wiring.sandbox_backend(backend or settings.backend, scratch / "sandboxes", settings)
-        yield Place(settings, store, made, scratch)
 
 
 class Stopper(Protocol):

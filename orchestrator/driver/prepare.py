@@ -8,7 +8,6 @@ from dataclasses import replace
 from orchestrator import wiring
 from orchestrator.driver.images import CONTAINER, present_images, unused_images
 from orchestrator.driver.limits import InForce
-from orchestrator.driver.local import Place
 from orchestrator.driver.order import (
     Loaded,
     Order,
@@ -19,6 +18,7 @@ from orchestrator.driver.order import (
     refuse,
     sizes_of,
 )
+from orchestrator.driver.place import Place
 from orchestrator.driver.workspaces import lay_workspaces
 from orchestrator.errors import Problem, SpecError, nearest
 from orchestrator.interfaces import ObjectStore, SandboxBackend

@@ -11,8 +11,8 @@ from typing import get_args
 from orchestrator import __version__, wiring
 from orchestrator.dataset.rows import RunData, TrialRow, read_many
 from orchestrator.driver.limits import InForce
-from orchestrator.driver.local import Place
 from orchestrator.driver.order import matching, price_table, refuse, run_id, run_id_problems
+from orchestrator.driver.place import Place
 from orchestrator.driver.prepare import check_resume, refuse_removed, too_many
 from orchestrator.errors import Problem, RefusedError, SpecError
 from orchestrator.interfaces import ObjectStore

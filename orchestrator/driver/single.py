@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from orchestrator.driver.images import backend_for
-from orchestrator.driver.local import Stopper, open_local, open_place
+from orchestrator.driver.local import Stopper, open_local
 from orchestrator.driver.order import Loaded, Order, load_order
+from orchestrator.driver.place import open_place
 from orchestrator.driver.prepare import make_ready, publish
 from orchestrator.errors import InfrastructureError
 from orchestrator.interfaces import Phase, TrialEnd

@@ -13,7 +13,7 @@ from run_builder import agent, manifest, outcome, quarantined, task, verdict
 
 from orchestrator.dataset.rows import RunData, assemble
 from orchestrator.driver.limits import InForce
-from orchestrator.driver.local import Place
+from orchestrator.driver.place import Place
 from orchestrator.driver.rerun import Choice, check_rerun, choose, plan_rerun
 from orchestrator.errors import RefusedError, SpecError
 from orchestrator.interfaces import SandboxBackend

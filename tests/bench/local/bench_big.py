@@ -17,8 +17,9 @@ import time
 from pathlib import Path
 
 from orchestrator.cli.signals import Stop
-from orchestrator.driver.local import open_local, open_place
+from orchestrator.driver.local import open_local
 from orchestrator.driver.order import Order, load_order
+from orchestrator.driver.place import open_place
 from orchestrator.driver.prepare import make_ready, publish
 from orchestrator.driver.single import Collector
 from orchestrator.settings import load_settings

@@ -1,0 +1,35 @@
+"""Where runs are kept and where their trials run."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator import wiring
+from orchestrator.driver.services import scratch_folder
+from orchestrator.interfaces import ObjectStore, SandboxBackend
+from orchestrator.settings import Settings
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where runs are kept and where their trials run; nothing is started yet."""
+
+    settings: Settings
+    store: ObjectStore
+    backend: SandboxBackend
+    scratch: Path
+
+
+@contextlib.contextmanager
+def open_place(settings: Settings, backend: str | None = None) -> Iterator[Place]:
+    """Open store and backend, with a scratch folder that is removed afterwards.
+
+    Raises RefusedError for a kind that this version does not have.
+    """
+    store = wiring.object_store(settings.store)
+    with scratch_folder(settings) as scratch:
+        made = wiring.sandbox_backend(backend or settings.backend, scratch / "sandboxes", settings)
+        yield Place(settings, store, made, scratch)
