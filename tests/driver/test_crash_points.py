@@ -46,6 +46,7 @@ _AROUND_ROWS = (
     "create checkpoint",
     "list commit",
     "list checkpoint",
+    "list stage",
     "get commit",
     "look at run",
 )
