@@ -8,6 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("suite", deadline=None)  # a slow machine is no failure
+settings.load_profile("suite")
 
 
 @pytest.fixture
