@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -92,7 +93,7 @@ async def _conditional_puts(store: ObjectStore, unique: str, writers: int, round
     faults: list[str] = []
     for number in range(rounds):
         key = keys.probe(unique, str(number))
-        won = await asyncio.gather(*(store.create(key, _name(writer)) for writer in range(writers)))
+        won = await _all([store.create(key, _name(writer)) for writer in range(writers)])
         winners = [writer for writer, each in enumerate(won) if each]
         there = await store.get(key)
         if len(winners) != 1:
@@ -113,10 +114,17 @@ async def _conditional_puts(store: ObjectStore, unique: str, writers: int, round
 async def _conditional_multipart(store: MultipartStore, unique: str, writers: int) -> bool:
     for number in range(_MULTIPART_ROUNDS):
         key = keys.probe(unique, f"multipart-{number}")
-        calls = [store.create_by_multipart(key, _name(writer)) for writer in range(writers)]
-        if sum(await asyncio.gather(*calls)) != 1:
+        if sum(await _all([store.create_by_multipart(key, _name(writer)) for writer in range(writers)])) != 1:
             return False
     return True
+
+
+async def _all(writes: Sequence[Awaitable[bool]]) -> list[bool]:
+    """Return what each writer won, once all have ended: one that still writes would disturb whoever cleans up after a failure."""
+    ended = await asyncio.gather(*writes, return_exceptions=True)
+    if failures := [each for each in ended if isinstance(each, BaseException)]:
+        raise failures[0]
+    return [each for each in ended if isinstance(each, bool)]
 
 
 def _about_multipart(holds: bool) -> str:
