@@ -17,6 +17,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -173,6 +174,21 @@ class Server:
             time.sleep(0.05)  # the server tells nobody when it is ready
 
 
+def _first_write(client: Any) -> None:
+    """Wait until the new server takes objects: it answers before it has room for them."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    deadline = time.monotonic() + 40
+    while True:
+        try:
+            client.put_object(Bucket=BUCKET, Key="first", Body=b"x")
+            return
+        except (BotoCoreError, ClientError):
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.05)
+
+
 @contextlib.contextmanager
 def own_server() -> Iterator[Server]:
     """A running server for one test, with the bucket in it."""
@@ -182,6 +198,7 @@ def own_server() -> Iterator[Server]:
     try:
         client = client_of(ADMIN, server.endpoint)
         client.create_bucket(Bucket=BUCKET)
+        _first_write(client)
         client.close()
         yield server
     finally:
