@@ -13,8 +13,7 @@ import contextlib
 import os
 import stat
 
-from orchestrator.sandbox.container import mounts
-from orchestrator.sandbox.keeper import linux
+from orchestrator.sandbox.keeper import linux, mounts
 from orchestrator.sandbox.keeper.areas import Areas, sized
 from orchestrator.sandbox.keeper.lay import LayError, lay, readable_by_all
 from orchestrator.sandbox.keeper.program import KeeperError
@@ -69,7 +68,7 @@ class Stage:
         self._make_points([target for _, target in etc])
         self._close_image()
         for name, tree in self._trees.items():
-            mounts.attach(tree, f"{_FOYER}/{name}")
+            mounts.attach(tree, f"{_FOYER}/{name}", through_links=True)
         self._write_etc()
         for place, target in etc:
             _bind(f"{_FOYER}/{place}", target, writable=False)
@@ -78,7 +77,7 @@ class Stage:
         for shown, target, is_file, writable in self._inputs:
             _point(target, folder=not is_file)
             if isinstance(shown, int):
-                mounts.attach(shown, target)
+                mounts.attach(shown, target, through_links=True)
             else:
                 _bind(f"{_FOYER}/{shown}", target, writable=writable)
         self._remove_foyer()

@@ -25,15 +25,7 @@ MS_PRIVATE = 1 << 18
 TERMINALS = 64
 """Pseudo terminals of one sandbox; the machine has some thousands for all."""
 
-MOUNT_ATTR_RDONLY = 1
-MOUNT_ATTR_NOSUID = 2
-MOUNT_ATTR_NODEV = 4
-
-_SYS_OPEN_TREE, _SYS_MOVE_MOUNT, _SYS_OPENAT2, _SYS_MOUNT_SETATTR = 428, 429, 437, 442  # the same on every architecture
-_AT_FDCWD, _AT_EMPTY_PATH = -100, 0x1000
-_OPEN_TREE_CLONE = 1
-_MOVE_MOUNT_F_EMPTY_PATH = 4
-_MOUNT_ATTR_IDMAP = 0x00100000
+_SYS_OPENAT2 = 437  # the same on every architecture
 _MNT_DETACH = 2
 _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
 _RESOLVE = 0x01 | 0x02 | 0x04 | 0x08  # no mount crossed, no magic link, no symbolic link, nothing above the root
@@ -98,25 +90,6 @@ def mount_terminals(target: str) -> None:
 def unmount(target: str) -> None:
     """Unmount, at the latest when nobody uses it any more. Raises OSError."""
     _check(_libc.umount2(os.fsencode(target), _MNT_DETACH), target)
-
-
-def clone_tree(folder: str) -> int:
-    """Return a mount of the folder that is attached nowhere yet. Raises OSError."""
-    result: int = _libc.syscall(_SYS_OPEN_TREE, _AT_FDCWD, os.fsencode(folder), _OPEN_TREE_CLONE | os.O_CLOEXEC)
-    return _check(result, folder)
-
-
-def restrict_tree(tree: int, attributes: int, namespace: int) -> None:
-    """Set attributes of a mount that is attached nowhere, and show its owners as the user namespace maps them. Raises OSError."""
-    wanted = struct.pack("QQQQ", attributes | _MOUNT_ATTR_IDMAP, 0, 0, namespace)
-    size = ctypes.c_size_t(len(wanted))
-    _check(_libc.syscall(_SYS_MOUNT_SETATTR, tree, b"", _AT_EMPTY_PATH, wanted, size), "mount_setattr")
-
-
-def attach_tree(tree: int, target: str) -> None:
-    """Attach a mount. Raises OSError."""
-    to = os.fsencode(target)
-    _check(_libc.syscall(_SYS_MOVE_MOUNT, tree, b"", _AT_FDCWD, to, _MOVE_MOUNT_F_EMPTY_PATH), target)
 
 
 def mapping_namespace(owner: tuple[int, int], user: int) -> int:

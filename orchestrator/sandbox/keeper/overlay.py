@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 
-from orchestrator.sandbox.keeper import linux
+from orchestrator.sandbox.keeper import linux, mounts
 
 TYPE_CHECKING = False  # importing ``typing`` would cost the keeper a tenth of its start
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from orchestrator.sandbox.keeper.lay import Laid
 
 _OPTIONS = "redirect_dir=on,metacopy=off,index=off,xino=auto"
-_READ_ONLY = linux.MOUNT_ATTR_RDONLY | linux.MOUNT_ATTR_NOSUID | linux.MOUNT_ATTR_NODEV
 _NOTES = "trusted.overlay."
 _ORDINARY = frozenset({"trusted.overlay.origin", "trusted.overlay.impure", "trusted.overlay.uuid"})
 """What the kernel notes at an upper folder whose content is still merged with the lower folder of the same path."""
@@ -43,14 +42,13 @@ def show(lower: str, owner: tuple[int, int], user: int, disk: str, place: str) -
     os.chown(upper, user, user)
     namespace = linux.mapping_namespace(owner, user)
     try:
-        tree = linux.clone_tree(lower)
-        try:
-            linux.restrict_tree(tree, _READ_ONLY, namespace)
-            linux.attach_tree(tree, below)
-        finally:
-            os.close(tree)
+        tree = mounts.show_as(lower, namespace)
     finally:
         os.close(namespace)
+    try:
+        mounts.attach(tree, below)
+    finally:
+        os.close(tree)
     try:
         options = f"lowerdir={below},upperdir={upper},workdir={work},{_OPTIONS}"
         linux.mount("workspace", place, "overlay", linux.MS_NOSUID | linux.MS_NODEV, options)

@@ -1,7 +1,7 @@
-"""Mounts that belong to no place yet: made on this machine, attached inside a container. Standard library only; part of the keeper.
+"""Mounts that belong to no place yet: made first, attached where a sandbox sees them. Standard library only; part of the keeper.
 
-So neither the machine nor the engine ever sees the sandbox's file systems: they are gone with the last process that holds them, however the
-keeper ends. Needs Linux 5.12 or later.
+Neither the machine nor an engine sees such a mount: it is gone with the last process that holds it, however the keeper ends. Needs Linux
+5.12 or later.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import struct
 
 from orchestrator.sandbox.keeper import linux
 
-READ_ONLY, NO_SETUID, NO_DEVICES = linux.MOUNT_ATTR_RDONLY, linux.MOUNT_ATTR_NOSUID, linux.MOUNT_ATTR_NODEV
+READ_ONLY, NO_SETUID, NO_DEVICES = 1, 2, 4
+_OWNERS_MAPPED = 0x00100000
+_SHOWN = READ_ONLY | NO_SETUID | NO_DEVICES
 
 # The numbers of system calls made since Linux 5.1 are the same on every architecture.
 _OPEN_TREE, _MOVE_MOUNT, _FSOPEN, _FSCONFIG, _FSMOUNT, _MOUNT_SETATTR = 428, 429, 430, 431, 432, 442
@@ -35,18 +37,17 @@ def make_tmpfs(name: str, options: dict[str, str]) -> int:
 
 def show(path: str) -> int:
     """Return a descriptor of a read-only view of a file or folder of this machine that is attached nowhere. Raises OSError."""
-    tree = linux.call(path, _OPEN_TREE, _AT_FDCWD, os.fsencode(path), _TREE_CLONE | os.O_CLOEXEC | _AT_RECURSIVE)
-    try:
-        _change(tree, b"", _AT_EMPTY_PATH | _AT_RECURSIVE, READ_ONLY | NO_SETUID | NO_DEVICES, 0)
-    except OSError:
-        os.close(tree)
-        raise
-    return tree
+    return _view(path, _AT_RECURSIVE, _SHOWN)
 
 
-def attach(tree: int, target: str) -> None:
+def show_as(folder: str, namespace: int) -> int:
+    """Return the same of a folder alone, with owners as the user namespace behind the descriptor maps them. Raises OSError."""
+    return _view(folder, 0, _SHOWN | _OWNERS_MAPPED, namespace)
+
+
+def attach(tree: int, target: str, *, through_links: bool = False) -> None:
     """Attach a mount at an existing file or folder. Raises OSError."""
-    flags = _FROM_EMPTY_PATH | _TO_FOLLOW_LINKS
+    flags = _FROM_EMPTY_PATH | (_TO_FOLLOW_LINKS if through_links else 0)
     linux.call(target, _MOVE_MOUNT, tree, b"", _AT_FDCWD, os.fsencode(target), flags)
 
 
@@ -60,6 +61,16 @@ def allow(path: str, flags: int) -> None:
     _change(_AT_FDCWD, os.fsencode(path), 0, 0, flags)
 
 
-def _change(folder: int, path: bytes, how: int, add: int, remove: int) -> None:
-    attributes = struct.pack("QQQQ", add, remove, 0, 0)
+def _view(path: str, how: int, attributes: int, namespace: int = 0) -> int:
+    tree = linux.call(path, _OPEN_TREE, _AT_FDCWD, os.fsencode(path), _TREE_CLONE | os.O_CLOEXEC | how)
+    try:
+        _change(tree, b"", _AT_EMPTY_PATH | how, attributes, 0, namespace)
+    except OSError:
+        os.close(tree)
+        raise
+    return tree
+
+
+def _change(folder: int, path: bytes, how: int, add: int, remove: int, namespace: int = 0) -> None:
+    attributes = struct.pack("QQQQ", add, remove, 0, namespace)
     linux.call(os.fsdecode(path) or "mount_setattr", _MOUNT_SETATTR, folder, path, how, attributes, len(attributes))
