@@ -101,7 +101,7 @@ def _react_refusals(agent: Agent) -> list[str]:
 
 
 def _environment(agent: Agent, registration: Registration) -> dict[str, str]:
-    address = f"http://127.0.0.1:{registration.door.port}"
+    address = registration.door.address
     ours = {"ORCHESTRATE_GATEWAY": address, "ORCHESTRATE_TOKEN": registration.agent_token}
     models = models_of(agent)
     if models:

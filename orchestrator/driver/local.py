@@ -84,6 +84,7 @@ class Local:
         writer = wiring.writer_id()
         async with (
             drive_run(self.store, manifest.run, writer, status=tally.status, waiting=waiting) as lease,
+            self.backend.claiming(manifest.run, lease.epoch),
             self._pool(manifest, lease, breaker, writer, not_staged) as pool,
         ):
             lease.on_silence = silent
@@ -116,11 +117,12 @@ class Local:
         async with (
             wiring.gateway_client(at.gateway_socket, at.door_socket, at.gateway_token) as gateway,
             wiring.grader_client(at.grader_socket, at.grader_token) as grader,
+            self.backend.driving(manifest.run, lease.epoch, gateway) as backend,
         ):
             crew = wiring.crew(
                 settings=self.settings,
                 store=self.store,
-                backend=self.backend,
+                backend=backend,
                 gateway=gateway,
                 grader=grader,
                 observer=breaker,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 from urllib.parse import quote
@@ -9,8 +10,26 @@ from urllib.parse import quote
 from pydantic import BaseModel, ValidationError
 
 from orchestrator.errors import GatewayError, StoreError
-from orchestrator.gateway.wire import LaunchBody, LaunchName, ProbeBody, Registered, StopAnswer, StopWord
-from orchestrator.interfaces import Door, LaunchRequest, ProbeResult, Registration, RelaySink, Spending
+from orchestrator.gateway.wire import (
+    Delivered,
+    FreezeReport,
+    LaunchBody,
+    LaunchName,
+    ProbeBody,
+    Registered,
+    StopAnswer,
+    StopWord,
+)
+from orchestrator.interfaces import (
+    Delivery,
+    Door,
+    Frozen,
+    LaunchRequest,
+    ProbeResult,
+    Registration,
+    RelaySink,
+    Spending,
+)
 from orchestrator.records.ids import TrialId
 from orchestrator.records.outcome import Seal
 
@@ -83,6 +102,17 @@ class GatewayClient:
             raise GatewayError(msg, cause="gateway_unknown_launch")
         return await self._ask("POST", f"/admin/launches/{launch}/seal", Seal, name)
 
+    async def stop(self, launch: str) -> None:
+        """Have the launch stopped by its pod's freezer. Raises GatewayError."""
+        await self._ask("POST", f"/admin/launches/{launch}/stop", StopAnswer)
+
+    async def delivered(self, launch: str) -> Delivery:
+        """Wait until a pod's freezer has delivered. Raises GatewayError, StoreError."""
+        while True:
+            answer = await self._ask("GET", f"/admin/launches/{launch}/delivered", Delivered)
+            if answer.report is not None:
+                return _delivery(answer, answer.report)
+
     async def probe(self, model: str) -> ProbeResult:
         """Make one tiny call to a model. Raises GatewayError."""
         return await self._ask("POST", "/admin/probe", ProbeResult, ProbeBody(model=model))
@@ -140,6 +170,23 @@ class GatewayClient:
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self._session
+
+
+def _delivery(answer: Delivered, report: FreezeReport) -> Delivery:
+    frozen = Frozen(
+        state=answer.state,
+        output=base64.b64decode(report.output_b64),
+        output_blob=answer.output,
+        final=None if report.final_b64 is None else base64.b64decode(report.final_b64),
+        findings=report.findings,
+    )
+    return Delivery(
+        frozen=frozen,
+        exit=report.exit,
+        started=report.started,
+        ended=report.ended,
+        disk_bytes=report.disk_bytes,
+    )
 
 
 def _refused(status: int, data: bytes, what: str) -> GatewayError | StoreError:

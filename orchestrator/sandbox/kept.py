@@ -15,10 +15,20 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from orchestrator.errors import SandboxError, StoreError
-from orchestrator.interfaces import Ending, FolderSink, Frozen, RelaySink, SandboxSpec
+from orchestrator.interfaces import (
+    Door,
+    Ending,
+    FolderSink,
+    Frozen,
+    Gateway,
+    PodDoor,
+    PodSink,
+    RelaySink,
+    SandboxSpec,
+)
 from orchestrator.records.base import BlobRef
 from orchestrator.records.outcome import Exit
 from orchestrator.records.state import Finding, FrozenState
@@ -76,7 +86,7 @@ def common_specification(spec: SandboxSpec) -> dict[str, Any]:
             }
             for item in spec.inputs
         ],
-        "door": None if spec.door is None else vars(spec.door),
+        "door": _door(spec.door),
         "channel": spec.channel,
         "sink": _sink(spec.sink),
         "pristine": None if spec.pristine is None else str(spec.pristine.absolute()),
@@ -242,10 +252,36 @@ def _check(spec: SandboxSpec) -> None:
             raise SandboxError(msg, cause="sandbox_spec")
 
 
-def _sink(sink: RelaySink | FolderSink | None) -> dict[str, str] | None:
+def _door(door: Door | PodDoor | None) -> dict[str, Any] | None:
+    if isinstance(door, PodDoor):
+        msg = "a sandbox of this machine cannot use the door of a pod"
+        raise SandboxError(msg, cause="sandbox_setup")
+    return None if door is None else vars(door)
+
+
+def _sink(sink: RelaySink | PodSink | FolderSink | None) -> dict[str, str] | None:
     if isinstance(sink, RelaySink):
         return {"type": "relay", "socket": sink.socket, "token": sink.token}
+    if isinstance(sink, PodSink):
+        msg = "a sandbox of this machine cannot deliver its state as a pod does"
+        raise SandboxError(msg, cause="sandbox_setup")
     return None if sink is None else {"type": "folder", "folder": str(sink.folder.absolute())}
+
+
+class OnThisMachine:
+    """What backends have in common whose sandboxes are made from this machine's folders and end with their process."""
+
+    fetches = False
+
+    @contextlib.asynccontextmanager
+    async def claiming(self, run: str, epoch: int) -> AsyncIterator[None]:
+        """Nobody else cleans up here: keepers end with their parent."""
+        yield
+
+    @contextlib.asynccontextmanager
+    async def driving(self, run: str, epoch: int, gateway: Gateway) -> AsyncIterator[Self]:
+        """Give this backend itself: nothing of it belongs to one run."""
+        yield self
 
 
 async def _start_keeper(line: bytes, channel: int | None, python: Path, module: str) -> asyncio.subprocess.Process:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.interfaces import (
     AgentProgram,
+    BundledInput,
+    BundleRef,
     Input,
     LaunchRequest,
     PlannedTrial,
@@ -31,12 +34,27 @@ def request(run: str, planned: PlannedTrial, launch: int, crew: Crew) -> LaunchR
         task=planned.task.id,
         scripts=planned.agent.scripts,
         world=planned.task.bundles.world,
+        bundles=_fetched(planned),
     )
+
+
+def _fetched(planned: PlannedTrial) -> tuple[BundleRef, ...]:
+    """Return the bundles that the trial's sandbox is made from. A solution is only for the agent whose program it is."""
+    found = [BundleRef(audience="sandbox", digest=planned.task.bundles.sandbox)]
+    if planned.agent.bundle is not None:
+        found.append(BundleRef(audience="sandbox", digest=planned.agent.bundle))
+    solution = planned.task.bundles.solutions.get(planned.agent.name)
+    if planned.agent.agent.type == "oracle" and solution is not None:
+        found.append(BundleRef(audience="solutions", digest=solution))
+    return tuple(found)
 
 
 async def sandbox_spec(planned: PlannedTrial, registration: Registration, crew: Crew) -> SandboxSpec:
     """Return the sandbox of a launch: bundles fetched, agent rendered, limits set. Raises StoreError."""
     program = crew.render(planned.agent, planned.task, registration)
+    if crew.sandboxes.fetches:
+        common = _common(planned, registration, program)
+        return replace(common, bundled=_bundled(planned, program), inputs=_own_files(program))
     environment = planned.task.environment
     sandbox = await crew.bundles.fetch("sandbox", planned.task.bundles.sandbox)
     inputs = [
@@ -46,6 +64,17 @@ async def sandbox_spec(planned: PlannedTrial, registration: Registration, crew: 
     if await asyncio.to_thread((sandbox / "memory").is_dir):
         inputs.append(Input(source=sandbox / "memory", target="/memory"))
     inputs += await _program_inputs(program, crew)
+    return replace(
+        _common(planned, registration, program),
+        inputs=tuple(inputs),
+        pristine=sandbox / "workspace",
+        listing=await crew.bundles.listing(planned.task.bundles.sandbox),
+    )
+
+
+def _common(planned: PlannedTrial, registration: Registration, program: AgentProgram) -> SandboxSpec:
+    """Return what does not depend on where the bundles are."""
+    environment = planned.task.environment
     resources = environment.resources
     return SandboxSpec(
         name=registration.launch,
@@ -54,7 +83,6 @@ async def sandbox_spec(planned: PlannedTrial, registration: Registration, crew: 
         stdin=program.stdin,
         workdir=environment.workdir,
         image=environment.image,
-        inputs=tuple(inputs),
         requires=tuple(dict.fromkeys((*environment.requires, *program.requires))),
         limits=SandboxLimits(
             cpu=resources.cpu,
@@ -65,10 +93,35 @@ async def sandbox_spec(planned: PlannedTrial, registration: Registration, crew: 
         ),
         door=registration.door,
         sink=registration.sink,
-        pristine=sandbox / "workspace",
-        listing=await crew.bundles.listing(planned.task.bundles.sandbox),
         exclude=environment.state.exclude,
     )
+
+
+def _bundled(planned: PlannedTrial, program: AgentProgram) -> tuple[BundledInput, ...]:
+    """Return what a sandbox fetches by itself, target by target as if it were laid from this machine."""
+    task = planned.task.bundles.sandbox
+    found = [
+        BundledInput(bundle=_sandbox(task, "workspace"), target=planned.task.environment.workdir, writable=True),
+        BundledInput(bundle=_sandbox(task, "task"), target="/task"),
+        BundledInput(bundle=_sandbox(task, "memory"), target="/memory"),
+    ]
+    if program.bundle is not None:
+        found.append(BundledInput(bundle=_sandbox(program.bundle), target="/agent"))
+    if program.solution is not None:
+        solution = BundleRef(audience="solutions", digest=program.solution)
+        found.append(BundledInput(bundle=solution, target="/solution"))
+    return tuple(found)
+
+
+def _sandbox(digest: str, folder: str = "") -> BundleRef:
+    return BundleRef(audience="sandbox", digest=digest, folder=folder)
+
+
+def _own_files(program: AgentProgram) -> tuple[Input, ...]:
+    """Return the files of a program of ours, which a sandbox that fetches has from where it has its own programs."""
+    if program.files is None or program.bundle is not None:
+        return ()
+    return (Input(source=program.files, target="/agent"),)
 
 
 async def _program_inputs(program: AgentProgram, crew: Crew) -> list[Input]:

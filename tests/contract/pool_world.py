@@ -36,6 +36,7 @@ from orchestrator.records.manifest import Bundles, Code, ManifestAgent, Manifest
 from orchestrator.records.outcome import Exit, Seal
 from orchestrator.records.usage import NOTHING_USED
 from orchestrator.records.verdict import Verdict
+from orchestrator.sandbox.kept import OnThisMachine
 from orchestrator.spec.agent import Agent
 from orchestrator.spec.task import Budgets, Environment
 from orchestrator.storage.file import FileStore
@@ -165,7 +166,7 @@ class _Gateway:
         return await self.seal(name) if name in self.world.known else None
 
 
-class _Sandboxes:
+class _Sandboxes(OnThisMachine):
     name = "fake"
 
     def __init__(self, world: World) -> None:

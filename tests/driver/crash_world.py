@@ -44,6 +44,7 @@ from orchestrator.records.outcome import Exit, Seal
 from orchestrator.records.state import FrozenState
 from orchestrator.records.usage import Usage
 from orchestrator.records.verdict import CheckResult, Verdict
+from orchestrator.sandbox.kept import OnThisMachine
 from orchestrator.settings import Settings
 from orchestrator.spec.agent import Agent, Price
 from orchestrator.spec.task import Budgets, Environment
@@ -188,7 +189,7 @@ class PlayedGateway:
             return state
 
 
-class PlayedSandboxes:
+class PlayedSandboxes(OnThisMachine):
     """Sandboxes whose agent works for a moment and ends. A crash kills the keepers of all that are open."""
 
     name = "played"

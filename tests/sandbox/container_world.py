@@ -24,6 +24,7 @@ from orchestrator.interfaces import Sandbox, SandboxSpec
 from orchestrator.sandbox.container.backend import ContainerBackend
 from orchestrator.sandbox.container.engine import Engine, find_engine
 from orchestrator.sandbox.interpreter import interpreter
+from orchestrator.sandbox.kept import OnThisMachine
 from orchestrator.settings import load_settings
 from orchestrator.spec.task import Environment
 
@@ -45,7 +46,7 @@ def engine() -> Engine:
         pytest.skip(str(error))
 
 
-class WithImage:
+class WithImage(OnThisMachine):
     """The container backend, which takes the tests' image where a test names none."""
 
     name = "container"

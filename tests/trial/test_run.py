@@ -105,6 +105,7 @@ class Losing:
     """Bundles and sandboxes that are not to be had."""
 
     open = None
+    fetches = False
 
     def __init__(self, error: InfrastructureError) -> None:
         self.error = error

@@ -22,13 +22,13 @@ from orchestrator.sandbox.bubblewrap import host
 from orchestrator.sandbox.bubblewrap.start import kept_name
 from orchestrator.sandbox.inside import AGENT_ID, HOME, SYSTEM_PATH, etc_files
 from orchestrator.sandbox.interpreter import interpreter
-from orchestrator.sandbox.kept import common_specification, kept
+from orchestrator.sandbox.kept import OnThisMachine, common_specification, kept
 from orchestrator.spec.task import Environment, ImageWorkspace
 
 _CONTAINERS = "run it in containers (podman or docker, --backend container)"
 
 
-class BubblewrapBackend:
+class BubblewrapBackend(OnThisMachine):
     """Makes sandboxes with bubblewrap."""
 
     name = "bubblewrap"

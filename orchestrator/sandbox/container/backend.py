@@ -40,7 +40,7 @@ from orchestrator.sandbox.container.probe import probe_image
 from orchestrator.sandbox.container.sweep import sweep
 from orchestrator.sandbox.inside import HOME, SYSTEM_PATH, is_below
 from orchestrator.sandbox.interpreter import interpreter
-from orchestrator.sandbox.kept import common_specification, kept
+from orchestrator.sandbox.kept import OnThisMachine, common_specification, kept
 from orchestrator.settings import engine_variables
 from orchestrator.spec.task import Environment, RepositoryWorkspace, is_pinned
 
@@ -54,7 +54,7 @@ _PROBE_LIMITS = SandboxLimits(cpu=1, memory_bytes=256 << 20, disk_bytes=4 << 20,
 _LOOK = 'for name; do command -v "$name" >/dev/null || echo "$name"; done'
 
 
-class ContainerBackend:
+class ContainerBackend(OnThisMachine):
     """Makes sandboxes in containers."""
 
     name = "container"

@@ -1,0 +1,173 @@
+"""The gateway as the driver sees it, agents as programs, the grader, and trajectories."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+from pydantic import JsonValue
+
+from orchestrator.interfaces.sandbox import BundleRef, Door, Frozen, PodDoor, PodSink, RelaySink
+from orchestrator.records.event import EventSource, EventType
+from orchestrator.records.ids import TrialId
+from orchestrator.records.outcome import Exit, Seal
+from orchestrator.records.probe import ProbeResult
+from orchestrator.records.termination import BudgetReason
+from orchestrator.records.usage import Spending
+from orchestrator.records.verdict import Verdict
+from orchestrator.spec.agent import Price
+from orchestrator.spec.task import Budgets
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchRequest:
+    """What the driver tells the gateway about a launch."""
+
+    run: str
+    trial: TrialId
+    launch: int
+    """From 1."""
+    epoch: int
+    """The driver's epoch; a lower one than was seen before is refused."""
+    budgets: Budgets
+    models: Mapping[str, str]
+    """Alias to ``provider/name``."""
+    prices: Mapping[str, Price]
+    """Price by model; a model that is absent has none."""
+    seed: int
+    """The trial's seed."""
+    task: str
+    """Task id: chooses the script."""
+    scripts: str | None = None
+    """Digest of the agent's conversation files (audience ``world``)."""
+    world: str | None = None
+    """Digest of the task's world bundle."""
+    bundles: tuple[BundleRef, ...] = ()
+    """Whole bundles that a pod of this launch may fetch; nothing else is given to it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registration:
+    """What the gateway gives back."""
+
+    launch: str
+    """Short name of the launch."""
+    agent_token: str
+    """The only secret that enters the sandbox; good for this launch until its seal."""
+    door: Door | PodDoor
+    """How the sandbox reaches the gateway."""
+    sink: RelaySink | PodSink
+    """Where the state goes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delivery:
+    """What a pod's freezer left with relay and gateway."""
+
+    frozen: Frozen
+    """The state; None in it when the freezer says that it could not be had."""
+    exit: Exit | None
+    """The agent's ending as its supervisor noted it: advice, in a place that the agent can write to."""
+    started: float | None
+    """When the agent started, by the pod's clock; advice too."""
+    ended: float | None
+    """When the freezer found it dead, by the pod's clock."""
+    disk_bytes: int | None
+    """Bytes that the workspace and the other writable folders held, as the freezer found them."""
+
+
+class Gateway(Protocol):
+    """The driver's side of the gateway. Methods may raise GatewayError, and StoreError when the store behind it fails."""
+
+    async def register(self, request: LaunchRequest) -> Registration:
+        """Make a launch known. Registering the same launch again gives the same launch and fresh tokens."""
+        ...
+
+    async def stop_reason(self, launch: str) -> BudgetReason | Literal["model_api_error"]:
+        """Wait until the gateway wants the launch stopped (a spent budget, working time over, no model to be had) and say why."""
+        ...
+
+    async def seal(self, launch: str) -> Seal:
+        """Revoke the agent's token, settle open calls, close the trajectory. Sealing twice gives the same seal."""
+        ...
+
+    async def stop(self, launch: str) -> None:
+        """Have the launch stopped by its pod's own freezer, since an operator asks for it. Harmless when repeated, and after the end."""
+        ...
+
+    async def delivered(self, launch: str) -> Delivery:
+        """Wait until the freezer of a sealed launch's pod has delivered, and say what. May be awaited again."""
+        ...
+
+    async def probe(self, model: str) -> ProbeResult:
+        """Make one tiny call to a model of a configured provider, for no launch: nothing is recorded or counted."""
+        ...
+
+    async def spending(self, run: str) -> Spending:
+        """Return what the launches of a run have used here so far, for a progress display."""
+        ...
+
+    async def seal_lost(self, run: str, trial: TrialId, launch: int, epoch: int) -> Seal | None:
+        """Seal a launch that another process registered and that died; None when this gateway never knew of it."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentProgram:
+    """An agent rendered for one trial: what the sandbox runs. Pure data."""
+
+    command: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    stdin: bytes = b""
+    bundle: str | None = None
+    """Digest of files laid read-only at ``/agent`` (audience ``sandbox``)."""
+    files: Path | None = None
+    """Or: a folder of this program laid read-only at ``/agent``."""
+    solution: str | None = None
+    """Digest of a solutions bundle laid read-only at ``/solution``."""
+    requires: tuple[str, ...] = ()
+    """Programs that it needs beside the task's."""
+
+
+class Grader(Protocol):
+    """The driver's side of the grader service."""
+
+    async def grade(self, run: str, trial: TrialId) -> Verdict:
+        """Return the verdict of a committed trial, made now or before. Raises GraderError when the service cannot answer."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClosedTrajectory:
+    """A trajectory file that nobody will write to again."""
+
+    path: Path
+    sha256: str
+    """Digest of the file's bytes, in hex."""
+    size: int
+    """Bytes."""
+
+
+class Trajectory(Protocol):
+    """The ordered record of one launch while it is written."""
+
+    def append(self, kind: EventType, source: EventSource, data: Mapping[str, JsonValue]) -> int:
+        """Add an event and return its number; -1 when closed. It is on disk within 50 ms; a failing disk shows in ``close``."""
+        ...
+
+    async def close(self, data: Mapping[str, JsonValue]) -> ClosedTrajectory:
+        """Write the last event (``seal``) and return once all is on disk.
+
+        Closing twice gives the same. Raises StoreError.
+        """
+        ...
+
+
+class TrajectoryFactory(Protocol):
+    """Makes trajectories."""
+
+    async def open(self, name: str) -> Trajectory:
+        """Begin the trajectory of a launch. Raises StoreError: cause ``trajectory_exists`` when the name is taken."""
+        ...
