@@ -180,6 +180,12 @@ class SandboxSpec:
     """``BundleSource.listing`` of ``pristine``: then it is not read, and may be shown itself instead of a copy. None: it is read."""
     exclude: tuple[str, ...] = ()
     """Patterns over the workspace that are not frozen."""
+    isolation: Literal["container", "gvisor", "vm"] = "container"
+    """As the task asks; a backend that cannot give it has refused the task."""
+    user: Literal["agent", "root"] = "agent"
+    """Likewise."""
+    notes: Mapping[str, str] = field(default_factory=dict)
+    """What a person who comes upon the sandbox may want to know: ``trial``, ``launch``."""
 
 
 StopReason = Literal["cancelled"] | BudgetReason
@@ -215,13 +221,22 @@ class Frozen:
     """Raw bytes of ``/output/final.json`` when it is a regular file of at most 64 KiB; not parsed."""
     findings: tuple[Finding, ...] = ()
     """What was seen while freezing."""
+    over_disk: bool = False
+    """The agent wrote more than its disk limit, which was found only now."""
 
 
 class Sandbox(Protocol):
-    """One sandbox whose command has been started. Methods may raise SandboxError, ``freeze`` also the StoreError of its sink."""
+    """One sandbox whose command has been started, or will be as soon as there is room for it.
+
+    Methods may raise SandboxError, those of a sandbox that ``fetches`` also GatewayError; ``freeze`` the StoreError of its sink, too.
+    """
 
     labels: Mapping[str, str]
     """What it cannot promise in full, such as ``limits: sampled``."""
+
+    async def running(self) -> None:
+        """Wait until the command runs, or will never run. Raises nothing: what went wrong is told by ``ended``."""
+        ...
 
     async def ended(self) -> Ending:
         """Wait until the whole tree is dead and say how it ended. May be awaited again."""
@@ -275,7 +290,12 @@ class SandboxBackend(Protocol):
         ...
 
     def open(self, spec: SandboxSpec) -> AbstractAsyncContextManager[Sandbox]:
-        """Lay the inputs and start the command. Leaving the context kills and removes everything. Raises SandboxError."""
+        """Lay the inputs and start the command. Leaving the context kills and removes everything. Raises SandboxError.
+
+        A sandbox that outlives its process is left alone when the context is left because this process ends or has lost the run (cancelled,
+        LeaseLostError, a store that fails whatever is asked of it): the next one opens it again. Until its outcome is committed, nobody
+        should leave in any other way.
+        """
         ...
 
 

@@ -124,6 +124,9 @@ class KeptSandbox:
         self.labels = event["labels"]
         self._ending = asyncio.create_task(self._read_ending())
 
+    async def running(self) -> None:
+        """It runs since it was opened."""
+
     async def ended(self) -> Ending:
         """Wait until the whole tree is dead and say how it ended. Raises SandboxError."""
         assert self._ending is not None  # noqa: S101 - ``open`` hands out started sandboxes only

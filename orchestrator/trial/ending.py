@@ -27,8 +27,10 @@ class Decision:
     error: str | None = None
 
 
-def decide(ending: Ending, seal: Seal, final: FinalAnswer | None, *, cancelled: bool) -> Decision:
-    """Return the termination reason.
+def decide(
+    ending: Ending, seal: Seal, final: FinalAnswer | None, *, cancelled: bool, over_disk: bool = False
+) -> Decision:
+    """Return the termination reason; ``over_disk`` when the freezer found more than the disk limit.
 
     Precedence: an operator's stop; memory, disk and processes; the wall clock; a limit or failure at the gateway; the answer's status; exit
     code 0; a model that answered only with errors; anything else. A launch that spent more than half of its hard deadline waiting for a
@@ -38,6 +40,8 @@ def decide(ending: Ending, seal: Seal, final: FinalAnswer | None, *, cancelled: 
         return Decision("cancelled")
     if ending.cause in _SEEN_FROM_OUTSIDE:
         return Decision(_SEEN_FROM_OUTSIDE[ending.cause])
+    if over_disk:
+        return Decision("out_of_disk")
     wall = ending.ended - ending.started
     if ending.cause == "wall_clock" and seal.waiting_s > wall / 2:
         return Decision(

@@ -49,11 +49,11 @@ def _fetched(planned: PlannedTrial) -> tuple[BundleRef, ...]:
     return tuple(found)
 
 
-async def sandbox_spec(planned: PlannedTrial, registration: Registration, crew: Crew) -> SandboxSpec:
+async def sandbox_spec(planned: PlannedTrial, launch: int, registration: Registration, crew: Crew) -> SandboxSpec:
     """Return the sandbox of a launch: bundles fetched, agent rendered, limits set. Raises StoreError."""
     program = crew.render(planned.agent, planned.task, registration)
     if crew.sandboxes.fetches:
-        common = _common(planned, registration, program)
+        common = _common(planned, launch, registration, program)
         return replace(common, bundled=_bundled(planned, program), inputs=_own_files(program))
     environment = planned.task.environment
     sandbox = await crew.bundles.fetch("sandbox", planned.task.bundles.sandbox)
@@ -65,14 +65,14 @@ async def sandbox_spec(planned: PlannedTrial, registration: Registration, crew: 
         inputs.append(Input(source=sandbox / "memory", target="/memory"))
     inputs += await _program_inputs(program, crew)
     return replace(
-        _common(planned, registration, program),
+        _common(planned, launch, registration, program),
         inputs=tuple(inputs),
         pristine=sandbox / "workspace",
         listing=await crew.bundles.listing(planned.task.bundles.sandbox),
     )
 
 
-def _common(planned: PlannedTrial, registration: Registration, program: AgentProgram) -> SandboxSpec:
+def _common(planned: PlannedTrial, launch: int, registration: Registration, program: AgentProgram) -> SandboxSpec:
     """Return what does not depend on where the bundles are."""
     environment = planned.task.environment
     resources = environment.resources
@@ -94,6 +94,9 @@ def _common(planned: PlannedTrial, registration: Registration, program: AgentPro
         door=registration.door,
         sink=registration.sink,
         exclude=environment.state.exclude,
+        isolation=environment.isolation,
+        user=environment.user,
+        notes={"trial": str(planned.id), "launch": str(launch)},
     )
 
 

@@ -10,7 +10,7 @@ import asyncio
 import time
 from dataclasses import dataclass
 
-from orchestrator.errors import GraderError, InfrastructureError, LeaseLostError, StoreError
+from orchestrator.errors import GatewayError, GraderError, InfrastructureError, LeaseLostError, StoreError
 from orchestrator.interfaces import Ending, Frozen, PlannedTrial, Registration, Sandbox, TrialEnd
 from orchestrator.records.outcome import Outcome, Seal, Times
 from orchestrator.records.state import Finding
@@ -77,13 +77,14 @@ async def _reserved(run: str, planned: PlannedTrial, launch: int, crew: Crew, st
     """Run a launch that is set aside for and commit its outcome. Raises what ``_ends_the_run`` names."""
     started = time.time()
     if stop.is_set():  # asked while this launch waited to be covered: nothing is started any more
-        return await commit_outcome(crew.store, _unfinished(run, planned, launch, crew, _Unfinished(started)))
+        usage = await _revoked(run, planned, launch, crew)
+        return await _commit(planned, _unfinished(run, planned, launch, crew, _Unfinished(started, usage=usage)), crew)
     crew.observer.phase(planned.id, "starting")
     usage = NOTHING_USED
     try:
         registration = await crew.gateway.register(request(run, planned, launch, crew))
         try:
-            outcome = await _act(run, planned, launch, crew, registration, stop)
+            return await _act(run, planned, launch, crew, registration, stop)
         except InfrastructureError as error:
             if not _ends_the_run(error):
                 usage = await _used(planned, registration, crew)
@@ -92,9 +93,14 @@ async def _reserved(run: str, planned: PlannedTrial, launch: int, crew: Crew, st
         if _ends_the_run(error):
             raise
         outcome = _unfinished(run, planned, launch, crew, _Unfinished(started, error, usage))
+    return await _commit(planned, outcome, crew)
+
+
+async def _commit(planned: PlannedTrial, outcome: Outcome, crew: Crew) -> Outcome:
+    """Return the outcome that stands for the launch, once it is proven that the run is still ours."""
     if outcome.outcome_class == "infra":  # raised here, or seen at the gateway: the observer must know of both
         crew.observer.launch_failed(
-            planned.id, launch, outcome.cause or outcome.termination_reason, outcome.error or ""
+            planned.id, outcome.launch, outcome.cause or outcome.termination_reason, outcome.error or ""
         )
     await crew.hold()
     return await commit_outcome(crew.store, outcome)
@@ -113,30 +119,44 @@ async def _used(planned: PlannedTrial, registration: Registration, crew: Crew) -
         return Usage() if planned.agent.agent.models else NOTHING_USED
 
 
+async def _revoked(run: str, planned: PlannedTrial, launch: int, crew: Crew) -> Usage:
+    """Seal a launch that is not started any more and return what it used: an earlier driver may have left it running."""
+    if not crew.sandboxes.fetches:
+        return NOTHING_USED
+    try:
+        seal = await crew.gateway.seal_lost(run, planned.id, launch, crew.epoch)
+    except GatewayError:
+        return Usage() if planned.agent.agent.models else NOTHING_USED
+    return NOTHING_USED if seal is None else seal.usage
+
+
 async def _act(
     run: str, planned: PlannedTrial, launch: int, crew: Crew, registration: Registration, stop: asyncio.Event
 ) -> Outcome:
-    """Prepare, act, prove dead, seal, freeze: in this order, so that nothing changes after it was looked at."""
+    """Prepare, act, prove dead, seal, freeze, commit: in this order, so that nothing changes after it was looked at.
+
+    The sandbox is let go last: as long as the outcome is not committed, it is the only witness of what a driver after this one has to tell.
+    """
     registered = time.time()
-    async with crew.sandboxes.open(await sandbox_spec(planned, registration, crew)) as sandbox:
-        crew.observer.phase(planned.id, "running")
-        ending, cancelled = await _until_dead(sandbox, registration, crew, stop)
+    async with crew.sandboxes.open(await sandbox_spec(planned, launch, registration, crew)) as sandbox:
+        ending, cancelled = await _until_dead(sandbox, planned, registration, crew, stop)
         crew.observer.phase(planned.id, "freezing")
         await crew.hold()  # nothing dies any more, so a store that is away is waited for here, before what needs it
         seal = await crew.gateway.seal(registration.launch)
         frozen = await sandbox.freeze()
         labels = {**crew.labels, **sandbox.labels}
-    observed = _Observed(ending, seal, frozen, registered, labels, cancelled)
-    return await _outcome(run, planned, launch, crew, observed)
+        observed = _Observed(ending, seal, frozen, registered, labels, cancelled)
+        return await _commit(planned, await _outcome(run, planned, launch, crew, observed), crew)
 
 
 async def _until_dead(
-    sandbox: Sandbox, registration: Registration, crew: Crew, stop: asyncio.Event
+    sandbox: Sandbox, planned: PlannedTrial, registration: Registration, crew: Crew, stop: asyncio.Event
 ) -> tuple[Ending, bool]:
     """Wait for the tree's death; stop it when the gateway or an operator asks. Returns the ending and whether an operator asked."""
     ended = asyncio.create_task(sandbox.ended())
-    spent = asyncio.create_task(crew.gateway.stop_reason(registration.launch))
+    spent = asyncio.create_task(_spent(registration.launch, crew))
     cancel = asyncio.create_task(stop.wait())
+    running = asyncio.create_task(_tell_running(sandbox, planned, crew))
     try:
         await asyncio.wait({ended, spent, cancel}, return_when=asyncio.FIRST_COMPLETED)
         cancelled = not ended.done() and cancel.done()
@@ -146,9 +166,27 @@ async def _until_dead(
             await sandbox.stop()
         return await ended, cancelled
     finally:
-        for task in (ended, spent, cancel):
+        for task in (ended, spent, cancel, running):
             task.cancel()
-        await asyncio.gather(ended, spent, cancel, return_exceptions=True)
+        await asyncio.gather(ended, spent, cancel, running, return_exceptions=True)
+
+
+async def _tell_running(sandbox: Sandbox, planned: PlannedTrial, crew: Crew) -> None:
+    await sandbox.running()
+    crew.observer.phase(planned.id, "running")
+
+
+async def _spent(launch: str, crew: Crew) -> None:
+    """Wait until the gateway wants the launch stopped. Raises GatewayError.
+
+    A sandbox that outlives its driver may have been sealed by others, who saw its agent dead: then nothing is left to stop.
+    """
+    try:
+        await crew.gateway.stop_reason(launch)
+    except GatewayError as error:
+        if error.cause != "launch_sealed" or not crew.sandboxes.fetches:
+            raise
+        await asyncio.Event().wait()
 
 
 @dataclass(frozen=True)
@@ -166,7 +204,7 @@ async def _outcome(run: str, planned: PlannedTrial, launch: int, crew: Crew, see
     findings: tuple[Finding, ...] = ()
     if final is None and seen.frozen.final is not None:
         final, findings = await read_final(seen.frozen.final)
-    decision = decide(seen.ending, seen.seal, final, cancelled=seen.cancelled)
+    decision = decide(seen.ending, seen.seal, final, cancelled=seen.cancelled, over_disk=seen.frozen.over_disk)
     wall = max(0.0, seen.ending.ended - seen.ending.started)
     waiting = min(seen.seal.waiting_s, wall)
     return Outcome(
