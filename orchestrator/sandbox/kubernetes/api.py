@@ -1,0 +1,328 @@
+"""A small client of the Kubernetes API for many requests at once: raw JSON over aiohttp and orjson, no models.
+
+One method is one request. What failed is an ``ApiError`` whose ``fault`` says what helps; trying again is up to the caller, except that a
+refused token (401) is replaced once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from math import inf
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import orjson
+
+from orchestrator.sandbox.kubernetes.connect import Connection
+from orchestrator.sandbox.kubernetes.errors import ApiError, Doing, refused
+from orchestrator.sandbox.kubernetes.resources import ACCESS_REVIEWS, PODS, Resource
+from orchestrator.sandbox.kubernetes.transport import ANSWER_SECONDS, Call, Transport
+
+if TYPE_CHECKING:
+    import aiohttp
+
+_SILENCE_SECONDS = 90.0
+"""A watch that is this quiet is taken for dead: bookmarks come every minute."""
+PAGE = 500
+
+
+@dataclass(frozen=True)
+class Page:
+    """A part of a list. All parts show the same moment."""
+
+    items: list[dict[str, Any]]
+    version: str
+    """resourceVersion of that moment, from which a watch can go on."""
+
+
+class WatchEvent:
+    """One line of a watch. The object is decoded when it is asked for."""
+
+    __slots__ = ("_line", "_object", "_type")
+
+    def __init__(self, line: bytes) -> None:
+        self._line = line
+        self._type: str | None = None
+        self._object: dict[str, Any] | None = None
+
+    @property
+    def type(self) -> str:
+        """``ADDED``, ``MODIFIED``, ``DELETED``, ``BOOKMARK`` or ``ERROR``."""
+        if self._type is None:
+            self._decode()
+        return self._type or ""
+
+    @property
+    def object(self) -> dict[str, Any]:
+        """The object; of an ERROR the Status. Raises ValueError: not JSON, or no event."""
+        if self._object is None:
+            self._decode()
+        return self._object or {}
+
+    def _decode(self) -> None:
+        event = orjson.loads(self._line)
+        if not isinstance(event, dict) or not isinstance(event.get("object"), dict):
+            msg = f"a watch sent what is no event: {self._line[:80]!r}"
+            raise ValueError(msg)
+        self._type, self._object, self._line = str(event.get("type")), event["object"], b""
+
+
+@dataclass(frozen=True)
+class Access:
+    """Whether something may be done, and why."""
+
+    allowed: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class ServerVersion:
+    """What the API server says of itself."""
+
+    git: str
+    """``v1.37.2``."""
+    major: int
+    minor: int
+    date: datetime | None
+    """Its clock, to the second."""
+
+
+class Api:
+    """Requests to one API server. Use as ``async with Api(connection) as api``."""
+
+    def __init__(self, connection: Connection, *, answer_seconds: float = ANSWER_SECONDS) -> None:
+        self.connection = connection
+        self._transport = Transport(connection, answer_seconds)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._transport.close()
+
+    async def create(
+        self, resource: Resource, namespace: str, body: Mapping[str, Any], *, dry_run: bool = False
+    ) -> dict[str, Any]:
+        """Create an object and return it as the cluster has it. Raises ApiError.
+
+        ``already_exists`` when there is one of its name; remedy LOOK when nobody knows whether it was made.
+        """
+        name = str((body.get("metadata") or {}).get("name", ""))
+        doing = Doing("create", resource.words(namespace, name))
+        params = {"dryRun": "All"} if dry_run else None
+        return await self._json(doing, Call("POST", resource.path(namespace), body, params))
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> dict[str, Any]:
+        """Return an object. Raises ApiError, ``not_found`` when there is none."""
+        doing = Doing("get", resource.words(namespace, name))
+        return await self._json(doing, Call("GET", resource.path(namespace, name)))
+
+    async def find(self, resource: Resource, namespace: str, name: str) -> dict[str, Any] | None:
+        """Return an object, or None when there is none. Raises ApiError."""
+        try:
+            return await self.get(resource, namespace, name)
+        except ApiError as error:
+            if error.cause == "not_found":
+                return None
+            raise
+
+    async def update(self, resource: Resource, namespace: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Replace an object. Raises ApiError, ``conflict`` when it has changed since the body's resourceVersion."""
+        doing = Doing("update", resource.words(namespace, name))
+        return await self._json(doing, Call("PUT", resource.path(namespace, name), body))
+
+    async def delete(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        *,
+        uid: str | None = None,
+        grace_seconds: int | None = None,
+        propagation: str | None = None,
+    ) -> bool:
+        """Ask for an object to be deleted; only the one with this ``uid``. ``grace_seconds`` None: the object's own.
+
+        Returns False when it is not there, or another has its name. Raises ApiError.
+        """
+        options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        if uid is not None:
+            options["preconditions"] = {"uid": uid}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        if propagation is not None:
+            options["propagationPolicy"] = propagation
+        doing = Doing("delete", resource.words(namespace, name))
+        call = Call("DELETE", resource.path(namespace, name), options)
+        async with self._transport.asked(doing, call) as response:
+            body = await response.read()
+            if response.status < 300:
+                return True
+            error = refused(doing, response.status, body, response.headers.get("Retry-After"))
+            if error.cause in ("not_found", "conflict"):
+                return False
+            raise error
+
+    async def pages(
+        self, resource: Resource, namespace: str, *, labels: str = "", fields: str = "", limit: int = PAGE
+    ) -> AsyncIterator[Page]:
+        """List objects of one moment, ``limit`` at a time. Raises ApiError, ``gone`` when it takes too long between pages."""
+        doing = Doing("list", resource.words(namespace))
+        params = _selected(labels, fields) | {"limit": str(limit)}
+        while True:
+            answer = await self._json(doing, Call("GET", resource.path(namespace), params=params))
+            about = answer.get("metadata") or {}
+            yield Page(answer.get("items") or [], str(about.get("resourceVersion") or ""))
+            if not about.get("continue"):
+                return
+            params["continue"] = str(about["continue"])
+
+    async def list(
+        self, resource: Resource, namespace: str, *, labels: str = "", fields: str = ""
+    ) -> list[dict[str, Any]]:
+        """Return all objects of one moment. Raises ApiError."""
+        pages = self.pages(resource, namespace, labels=labels, fields=fields)
+        return [item async for page in pages for item in page.items]
+
+    async def watch(
+        self,
+        resource: Resource,
+        namespace: str,
+        *,
+        version: str,
+        labels: str = "",
+        fields: str = "",
+        seconds: float = 300,
+        silence_seconds: float = _SILENCE_SECONDS,
+    ) -> AsyncIterator[WatchEvent]:
+        """Yield what happens after ``version``, until the server ends the watch: by its clock, by chance, or because we read too slowly.
+
+        ``seconds`` is how long the server is asked to watch. Raises ApiError: ``gone`` when it has forgotten ``version`` (as an answer or
+        as an ERROR event), ``api_timeout`` after ``silence_seconds`` without a byte.
+        """
+        doing = Doing("watch", resource.words(namespace))
+        params = _selected(labels, fields) | {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": str(int(seconds)),
+        }
+        call = Call("GET", resource.path(namespace), params=params, silence_seconds=silence_seconds)
+        async with self._transport.asked(doing, call) as response:
+            if response.status != 200:
+                raise refused(doing, response.status, await response.read(), response.headers.get("Retry-After"))
+            async for line in _lines(response.content):
+                event = WatchEvent(line)
+                if event.type == "ERROR":
+                    raise _ended(doing, event)
+                yield event
+
+    async def allowed(
+        self, verb: str, resource: Resource, namespace: str, *, subresource: str = "", name: str = ""
+    ) -> Access:
+        """Ask whether this identity may do something. Raises ApiError."""
+        asked = {"verb": verb, "group": resource.group, "resource": resource.plural}
+        asked |= {"namespace": namespace} if namespace else {}
+        asked |= {"subresource": subresource} if subresource else {}
+        asked |= {"name": name} if name else {}
+        body = {
+            "apiVersion": ACCESS_REVIEWS.api_version,
+            "kind": ACCESS_REVIEWS.kind,
+            "spec": {"resourceAttributes": asked},
+        }
+        status = (await self.create(ACCESS_REVIEWS, "", body)).get("status") or {}
+        return Access(bool(status.get("allowed")), str(status.get("reason") or ""))
+
+    async def log(self, namespace: str, pod: str, *, container: str, tail: int | None = None) -> bytes:
+        """Return what a container wrote so far, or its last ``tail`` lines. Raises ApiError."""
+        return b"".join([part async for part in self._log(namespace, pod, container, tail, follow=False)])
+
+    def follow_log(self, namespace: str, pod: str, *, container: str, tail: int | None = None) -> AsyncIterator[bytes]:
+        """Yield what a container writes, until it ends. Raises ApiError."""
+        return self._log(namespace, pod, container, tail, follow=True)
+
+    async def version(self) -> ServerVersion:
+        """Ask the server for its version and the time. Raises ApiError."""
+        doing = Doing("get", "its version")
+        async with self._transport.asked(doing, Call("GET", "/version")) as response:
+            said = _object(doing, response.status, await response.read(), response.headers)
+            date = response.headers.get("Date")
+        return ServerVersion(
+            git=str(said.get("gitVersion", "")),
+            major=_number(said.get("major")),
+            minor=_number(said.get("minor")),
+            date=_date(date),
+        )
+
+    async def _log(
+        self, namespace: str, pod: str, container: str, tail: int | None, *, follow: bool
+    ) -> AsyncIterator[bytes]:
+        doing = Doing("read the log of", PODS.words(namespace, pod))
+        params = {"container": container} | ({"tailLines": str(tail)} if tail is not None else {})
+        params |= {"follow": "true"} if follow else {}
+        path = f"{PODS.path(namespace, pod)}/log"
+        call = Call("GET", path, params=params, silence_seconds=inf if follow else _SILENCE_SECONDS)
+        async with self._transport.asked(doing, call) as response:
+            if response.status != 200:
+                raise refused(doing, response.status, await response.read(), response.headers.get("Retry-After"))
+            async for part in response.content.iter_any():
+                yield part
+
+    async def _json(self, doing: Doing, call: Call) -> dict[str, Any]:
+        async with self._transport.asked(doing, call) as response:
+            return _object(doing, response.status, await response.read(), response.headers)
+
+
+async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Yield lines of any length. A last one without its end was cut off by a lost connection and is dropped."""
+    rest: list[bytes] = []
+    async for part in stream.iter_any():
+        first, *others = part.split(b"\n")
+        rest.append(first)
+        if others:
+            yield b"".join(rest)
+            for line in others[:-1]:
+                yield line
+            rest = [others[-1]]
+            await asyncio.sleep(0)  # a flood must not keep everything else waiting
+
+
+def _ended(doing: Doing, event: WatchEvent) -> Exception:
+    return refused(doing, 200, orjson.dumps(event.object))
+
+
+def _object(doing: Doing, status: int, body: bytes, headers: Mapping[str, str]) -> dict[str, Any]:
+    if status >= 300:
+        raise refused(doing, status, body, headers.get("Retry-After"))
+    answer = orjson.loads(body)
+    if not isinstance(answer, dict):
+        msg = f"the answer is no object: {body[:80]!r}"
+        raise ValueError(msg)
+    return answer
+
+
+def _selected(labels: str, fields: str) -> dict[str, str]:
+    return ({"labelSelector": labels} if labels else {}) | ({"fieldSelector": fields} if fields else {})
+
+
+def _number(text: Any) -> int:
+    """Read ``37``, which some providers write ``37+``."""
+    digits = str(text or "").rstrip("+")
+    return int(digits) if digits.isdigit() else 0
+
+
+def _date(text: str | None) -> datetime | None:
+    try:
+        return parsedate_to_datetime(text) if text else None
+    except ValueError:
+        return None
