@@ -1,144 +1,97 @@
-"""The service: HTTP over one unix socket, and the grader's own wiring. The only module here that names concrete classes."""
+"""The grader's own wiring: the only module here that names concrete classes.
+
+Started by a driver it listens on one unix socket and works in sandboxes of this machine. Started with a file it listens on the network;
+what agents left is then parsed by a ``checker`` beside it, and hidden tests run in pods, where the file says so.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import hmac
-import json
-import logging
-import uuid
 from collections.abc import AsyncIterator
-from typing import Any
+from pathlib import Path
 
 from aiohttp import web
 
 from grader_service.checks.case import Tools
-from grader_service.evidence import NothingToGradeError
-from grader_service.grade import Grading, grade
+from grader_service.grade import Grading
+from grader_service.local.limited import SandboxedChildren
+from grader_service.local.pairs import LocalPairs
 from grader_service.programs import lay_programs, service_version, warm_packages
-from grader_service.settings import GraderSettings, StartLine
-from orchestrator.errors import InfrastructureError
-from orchestrator.records import keys
-from orchestrator.records.ids import TrialId
-from orchestrator.records.verdict import Verdict
+from grader_service.service import Service
+from grader_service.settings import GraderSettings, ServiceFile, StartLine
+from orchestrator.interfaces import SandboxBackend
 from orchestrator.sandbox.bubblewrap.backend import BubblewrapBackend
 from orchestrator.sandbox.container.backend import ContainerBackend
 from orchestrator.sandbox.container.engine import find_engine
 from orchestrator.storage.bundles import BundleCache
 from orchestrator.storage.open import open_store
 
-log = logging.getLogger("grader_service")
 
-_REQUEST_BYTES = 64 << 10
-
-
-class Service:
-    """Answers requests; grades each trial once, however many ask for it."""
-
-    def __init__(self, grading: Grading, token: str, concurrency: int) -> None:
-        self._grading = grading
-        self._token = token.encode()
-        self._slots = asyncio.Semaphore(concurrency)
-        self._running: dict[tuple[str, TrialId], asyncio.Task[Verdict]] = {}
-
-    def app(self) -> web.Application:
-        """Return the HTTP application."""
-        app = web.Application(client_max_size=_REQUEST_BYTES)
-        app.router.add_post("/grade", self._post_grade)
-        app.router.add_get("/healthz", self._get_healthz)
-        return app
-
-    async def close(self) -> None:
-        """Abandon what is being graded. Verdicts are single markers, so nothing is left half-written."""
-        for task in list(self._running.values()):
-            task.cancel()
-        await asyncio.gather(*self._running.values(), return_exceptions=True)
-
-    async def _get_healthz(self, request: web.Request) -> web.Response:
-        if not self._allowed(request):
-            return _problem(401, "unauthorized", "a bearer token is needed")
-        return web.json_response({"ok": True, "version": self._grading.version, "running": len(self._running)})
-
-    async def _post_grade(self, request: web.Request) -> web.Response:
-        if not self._allowed(request):
-            return _problem(401, "unauthorized", "a bearer token is needed")
-        try:
-            body = await request.json()
-            run, trial = str(body["run"]), TrialId.parse(str(body["trial"]))
-            keys.manifest(run)  # a name that no key can have is the asker's mistake
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            return _problem(400, "bad_request", f'send {{"run": …, "trial": "TASK@AGENT:N"}} ({error})')
-        try:
-            verdict = await asyncio.shield(self._task(run, trial))
-        except NothingToGradeError as error:
-            return _problem(error.status, "nothing_to_grade", str(error))
-        except InfrastructureError as error:
-            await self._note(run, trial, error)
-            return _problem(503, error.cause, str(error))
-        return web.Response(body=verdict.to_bytes(), content_type="application/json")
-
-    def _allowed(self, request: web.Request) -> bool:
-        return hmac.compare_digest(request.headers.get("Authorization", "").encode(), b"Bearer " + self._token)
-
-    def _task(self, run: str, trial: TrialId) -> asyncio.Task[Verdict]:
-        name = (run, trial)
-        task = self._running.get(name)
-        if task is None:
-            task = asyncio.create_task(self._grade(run, trial))
-            self._running[name] = task
-            task.add_done_callback(lambda _: self._running.pop(name, None))
-        return task
-
-    async def _grade(self, run: str, trial: TrialId) -> Verdict:
-        async with self._slots:
-            verdict = await grade(self._grading, run, trial)
-        log.info("graded %s of run %s: %s", trial, run, verdict.result)
-        return verdict
-
-    async def _note(self, run: str, trial: TrialId, error: InfrastructureError) -> None:
-        log.warning("grading %s of run %s failed in passing: %s", trial, run, error)
-        note = json.dumps({"schema_version": 1, "cause": error.cause, "message": str(error)}).encode()
-        with contextlib.suppress(InfrastructureError):
-            await self._grading.store.create(keys.grading_try(run, trial, uuid.uuid4().hex), note)
-
-
-def _problem(status: int, kind: str, message: str) -> web.Response:
-    body: dict[str, Any] = {"error": {"type": kind, "message": message}}
-    return web.json_response(body, status=status)
-
-
-def wire(start: StartLine, settings: GraderSettings) -> Grading:
-    """Build everything that the service works with."""
-    scratch = start.folder / "scratch"
-    scratch.mkdir(parents=True, exist_ok=True)
-    programs = lay_programs(start.folder / "programs")
-    warm_packages()
-    store = open_store(start.store)
+@contextlib.asynccontextmanager
+async def serving(start: StartLine, settings: GraderSettings) -> AsyncIterator[str]:
+    """Listen on a unix socket while the context is open; yields the version. Raises RefusedError, SandboxError, OSError."""
     own = BubblewrapBackend()
-    containers = None
-    if start.backend == "container":
-        containers = ContainerBackend(start.folder / "containers", find_engine(start.container_engine))
+    tools = _local_tools(start.folder, own, _containers(start), settings)
+    await own.preflight()
+    grading = _grading(start.store, start.folder, tools)
+    service = Service(grading, start.token.get_secret_value(), start.concurrency)
+    async with _listening(service) as runner:
+        await web.UnixSite(runner, start.socket).start()
+        yield grading.version
+
+
+@contextlib.asynccontextmanager
+async def serving_network(file: ServiceFile, token: str, settings: GraderSettings) -> AsyncIterator[str]:
+    """Listen on the network while the context is open; yields the version. Raises RefusedError, SandboxError, OSError."""
+    own = BubblewrapBackend()
+    tools = _local_tools(file.folder, own, _containers(file), settings)
+    await own.preflight()
+    grading = _grading(file.store, file.folder, tools)
+    service = Service(grading, token, file.concurrency, probed=True)
+    host, _, port = file.listen.rpartition(":")
+    async with _listening(service) as runner:
+        await web.TCPSite(runner, host.strip("[]"), int(port)).start()
+        yield grading.version
+
+
+def _local_tools(
+    folder: Path, own: SandboxBackend, containers: SandboxBackend | None, settings: GraderSettings
+) -> Tools:
+    programs = lay_programs(folder / "programs")
+    warm_packages()
+    return Tools(
+        limited=SandboxedChildren(own, programs),
+        pairs=LocalPairs(own, containers),
+        programs=programs,
+        settings=settings,
+    )
+
+
+def _containers(start: StartLine | ServiceFile) -> SandboxBackend | None:
+    if start.backend != "container":
+        return None
+    return ContainerBackend(start.folder / "containers", find_engine(start.container_engine))
+
+
+def _grading(url: str, folder: Path, tools: Tools) -> Grading:
+    scratch = folder / "scratch"
+    scratch.mkdir(parents=True, exist_ok=True)
+    store = open_store(url)
     return Grading(
         store=store,
-        bundles=BundleCache(store, start.folder / "bundles"),
-        tools=Tools(backend=own, containers=containers, programs=programs, settings=settings),
+        bundles=BundleCache(store, folder / "bundles"),
+        tools=tools,
         folder=scratch,
         version=service_version(),
     )
 
 
 @contextlib.asynccontextmanager
-async def serving(start: StartLine, settings: GraderSettings) -> AsyncIterator[str]:
-    """Listen while the context is open; yields the version. Raises RefusedError, SandboxError, OSError."""
-    grading = wire(start, settings)
-    await grading.tools.backend.preflight()
-    service = Service(grading, start.token.get_secret_value(), start.concurrency)
+async def _listening(service: Service) -> AsyncIterator[web.AppRunner]:
     runner = web.AppRunner(service.app(), access_log=None, shutdown_timeout=1)
     await runner.setup()
     try:
-        await web.UnixSite(runner, start.socket).start()
-        yield grading.version
+        yield runner
     finally:
         await service.close()
         await runner.cleanup()

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from grader_service.checks.case import Case, PermanentError, Tools
-from grader_service.checks.command import run_command
+from grader_service.checks.command import run_commands
 from grader_service.checks.final import check_final
 from grader_service.checks.limited import LimitedCheck, run_limited
 from grader_service.combine import combine, group, refusals
@@ -63,8 +62,7 @@ def grader_digest(grading: Grading, planned: ManifestTask) -> str:
             "graders": planned.bundles.graders,
             "service": grading.version,
             "settings": settings,
-            "backend": grading.tools.backend.name,
-            "image": planned.image_id,
+            "place": dict(grading.tools.pairs.identity(planned)),
         }
     )
 
@@ -120,7 +118,7 @@ async def run_checks(case: Case, tools: Tools) -> tuple[tuple[CheckResult, ...],
     commands = [check for check in singles if isinstance(check, CommandCheck)]
     work = [
         asyncio.create_task(run_limited(limited, case, tools)),
-        asyncio.create_task(_run_commands(commands, case, tools)),
+        asyncio.create_task(run_commands(commands, case, tools)),
     ]
     try:
         results = [result for part in await asyncio.gather(*work) for result in part]
@@ -135,8 +133,3 @@ async def run_checks(case: Case, tools: Tools) -> tuple[tuple[CheckResult, ...],
         parts = [found[id(part)] for part in (check.any_of if isinstance(check, AnyOfCheck) else (check,))]
         checks += group(check, parts) if isinstance(check, AnyOfCheck) else parts
     return tuple(checks), tuple(found[id(invariant)] for invariant in case.task.invariants)
-
-
-async def _run_commands(commands: Sequence[CommandCheck], case: Case, tools: Tools) -> list[CheckResult]:
-    """One after the other: each has two sandboxes, and the number of gradings is what bounds the machine."""
-    return [await run_command(check, case, tools) for check in commands]

@@ -1,4 +1,4 @@
-"""``grader-service serve``: a child process that grades until its standard input ends."""
+"""``grader-service serve``: grade until standard input ends, or with a file as a service of its own, until SIGTERM."""
 
 from __future__ import annotations
 
@@ -8,23 +8,32 @@ import json
 import logging
 import signal
 import sys
+from pathlib import Path
 
-from grader_service.settings import GraderSettings, StartLine, read_settings, read_start_line
+from grader_service.settings import (
+    GraderSettings,
+    ServiceFile,
+    StartLine,
+    read_service_file,
+    read_settings,
+    read_start_line,
+    read_token,
+)
 from orchestrator.errors import OrchestrateError
+
+log = logging.getLogger("grader_service")
 
 
 def main() -> None:
     """Entry point of ``grader-service``. Ends with 0, or with the exit code of the error it met."""
-    parser = argparse.ArgumentParser(prog="grader-service", description="Grade frozen trials with hidden checks.")
-    commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser(
-        "serve", help="read one JSON line on standard input, serve on a unix socket until standard input ends"
-    )
-    parser.parse_args()
+    arguments = _parser().parse_args()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="grader-service %(levelname)s %(message)s")
     try:
-        start, settings = read_start_line(sys.stdin.readline()), read_settings()
-        asyncio.run(_serve(start, settings))
+        if arguments.config is not None:
+            _serve_network(Path(arguments.config))
+        else:
+            start, settings = read_start_line(sys.stdin.readline()), read_settings()
+            asyncio.run(_serve(start, settings))
     except OrchestrateError as error:
         sys.stderr.write(f"grader-service: {error}\n")
         sys.exit(error.exit_code)
@@ -33,19 +42,49 @@ def main() -> None:
         sys.exit(OrchestrateError.exit_code)
 
 
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="grader-service", description="Grade frozen trials with hidden checks.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    serve = commands.add_parser(
+        "serve", help="read one JSON line on standard input, serve on a unix socket until standard input ends"
+    )
+    serve.add_argument("--config", metavar="FILE", help="serve on the network as this JSON file says, until SIGTERM")
+    return parser
+
+
+def _serve_network(path: Path) -> None:
+    file, settings = read_service_file(path), read_settings()
+    token = read_token(str(path), "tokens.driver", file.tokens.driver)
+    asyncio.run(_run_network(file, token, settings))
+
+
+async def _run_network(file: ServiceFile, token: str, settings: GraderSettings) -> None:
+    from grader_service.app import serving_network
+
+    over = _told_to_end()
+    async with serving_network(file, token, settings) as version:
+        log.info("%s grades on %s", version, file.listen)
+        await over.wait()
+
+
 async def _serve(start: StartLine, settings: GraderSettings) -> None:
     from grader_service.app import serving
 
-    over = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, over.set)
+    over = _told_to_end()
     async with serving(start, settings) as version:
         sys.stdout.write(json.dumps({"ready": True, "version": version}) + "\n")
         sys.stdout.flush()
         waiting = asyncio.create_task(_end_of_input())
         await asyncio.wait({waiting, asyncio.create_task(over.wait())}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
+
+
+def _told_to_end() -> asyncio.Event:
+    over = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, over.set)
+    return over
 
 
 async def _end_of_input() -> None:

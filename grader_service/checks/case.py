@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
+
+from pydantic import JsonValue
 
 from grader_service.programs import Programs
 from grader_service.settings import GraderSettings
 from orchestrator.errors import SandboxError
-from orchestrator.interfaces import Ending, Frozen, Input, SandboxBackend, SandboxSpec
+from orchestrator.interfaces import Ending, Frozen, Input, SandboxSpec
 from orchestrator.records.manifest import ManifestTask
 from orchestrator.records.outcome import Outcome
 from orchestrator.records.verdict import GradingError
@@ -43,11 +47,6 @@ class Case:
     """Folder with ``entries.jsonl`` and ``changes.tar``; None when the launch left nothing."""
 
     @property
-    def image(self) -> str | None:
-        """The image that the agent worked in; None: it worked in none."""
-        return None if self.planned.image_id is None else self.planned.environment.image
-
-    @property
     def state_bytes(self) -> int:
         """The most bytes that a frozen workspace can have: twice its disk, by links and sparse files or beside what was shown."""
         return 2 * self.planned.environment.resources.disk
@@ -59,22 +58,107 @@ class Case:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LimitedJob:
+    """Checks for a limited child: where they look, and how far they may go."""
+
+    name: str
+    """Short unique name."""
+    checks: Sequence[Mapping[str, JsonValue]]
+    """The checks as JSON, in order."""
+    state: Path
+    """Folder with ``entries.jsonl`` and ``changes.tar``."""
+    pristine: Path | None
+    """The workspace as the agent got it; None: it was empty."""
+    hidden: Path | None
+    """Files under ``hidden/`` of the task; None: there are none."""
+    state_bytes: int
+    """The most bytes that the frozen workspace can have."""
+    packages: tuple[str, ...]
+    """Python packages that the checks load."""
+    lay: bool
+    """Put the whole workspace together even if no check asks for it."""
+    check_seconds: int
+    """Processor time of one check."""
+    check_memory_bytes: int
+    """Memory of one check."""
+
+    @property
+    def wall_seconds(self) -> float:
+        """Wall clock of the whole job."""
+        return self.check_seconds * 2 * len(self.checks) + 60
+
+    @property
+    def disk_bytes(self) -> int:
+        """Disk of the whole job."""
+        return self.state_bytes + (256 << 20)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitedEnd:
+    """What became of a limited child."""
+
+    ending: Ending
+    answer: bytes | None
+    """What it answered, not parsed; None: nothing."""
+    output: bytes
+    """The end of what it said beside."""
+
+
+class LimitedChildren(Protocol):
+    """Where processes parse what agents left: without a credential, a network, or a way to other trials' files."""
+
+    async def run(self, job: LimitedJob) -> LimitedEnd:
+        """Run one limited child to its end. Raises SandboxError when none could be had."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Two sandboxes that start together, joined by a line: each program has one end of it as descriptor 3."""
+
+    runner: SandboxSpec
+    """Runs hidden tests; no byte of the agent comes here but through the line."""
+    subject: SandboxSpec
+    """Runs the agent's work; sees nothing hidden. Its image is the place's business."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairEnd:
+    """How a pair ended."""
+
+    runner: Ending
+    frozen: Frozen
+    """What the runner left; no state."""
+    subject: Ending | None
+    """The subject's ending if it came before the runner's; else it was ended by us."""
+
+
+class PairedSandboxes(Protocol):
+    """Where hidden tests and the work that they ask run."""
+
+    def identity(self, planned: ManifestTask) -> Mapping[str, JsonValue]:
+        """Return what a verdict depends on of the place where a task's pairs run: kind, images."""
+        ...
+
+    async def run(self, name: str, planned: ManifestTask, pairs: Sequence[Pair]) -> Sequence[PairEnd]:
+        """Run the pairs of one verdict to their ends and return these in order.
+
+        ``name`` is short and unique to the launch. What a subject does to itself is an ending; raises SandboxError for everything else.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
 class Tools:
     """What is the same for all trials."""
 
-    backend: SandboxBackend
-    """Where everything runs that is ours."""
-    containers: SandboxBackend | None
-    """Where the agent's work runs that was made in an image; None: this service grades none."""
+    limited: LimitedChildren
+    pairs: PairedSandboxes
     programs: Programs
     settings: GraderSettings
 
 
-async def run_to_end(backend: SandboxBackend, spec: SandboxSpec) -> tuple[Ending, Frozen]:
-    """Run one sandbox until its tree is dead. Raises SandboxError."""
-    async with backend.open(spec) as sandbox:
-        ending = await sandbox.ended()
-        return ending, await sandbox.freeze()
-
-
-__all__ = ["Case", "Ending", "Frozen", "PermanentError", "SandboxError", "Tools", "run_to_end"]
+__all__ = [
+    "Case", "Ending", "Frozen", "LimitedChildren", "LimitedEnd", "LimitedJob", "Pair", "PairEnd", "PairedSandboxes", "PermanentError",
+    "SandboxError", "Tools",
+]  # fmt: skip

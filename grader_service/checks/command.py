@@ -2,140 +2,53 @@
 
 Two sandboxes without a network start at the same time. The runner has pytest, the hidden files and the module ``subject``; the subject has
 the frozen workspace and our server, in the task's image when the agent worked in one.
-A socketpair joins them. Nothing of the agent is loaded where the result is decided.
+A line joins them. Nothing of the agent is loaded where the result is decided.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
-import logging
-import socket
-import time
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from pathlib import Path
 
-from grader_service.checks.case import Case, Ending, Frozen, PermanentError, Tools
+from grader_service.checks.case import Case, Pair, PairEnd, PermanentError, Tools
 from grader_service.checks.junit import judge, read_report
 from grader_service.checks.limited import prove_state, without_state
 from grader_service.programs import LIB, PACKAGES, RUNNER, runner_packages
-from orchestrator.errors import SandboxError
-from orchestrator.interfaces import Input, Sandbox, SandboxBackend, SandboxLimits, SandboxSpec
+from orchestrator.interfaces import Input, SandboxLimits, SandboxSpec
 from orchestrator.records.verdict import CheckResult, GradingError
 from orchestrator.spec.checks import CommandCheck
-
-log = logging.getLogger("grader_service")
 
 _EVIDENCE_EXIT = 70
 _SUBJECT_GRACE_SECONDS = 120
 _SUBJECT = f"import sys; sys.path.insert(0, {LIB!r}); from grader_service.subject.server import main; main()"
 
 
-async def run_command(check: CommandCheck, case: Case, tools: Tools) -> CheckResult:
-    """Evaluate a ``command`` check.
+async def run_commands(checks: Sequence[CommandCheck], case: Case, tools: Tools) -> list[CheckResult]:
+    """Evaluate the ``command`` checks of a trial, in order.
 
-    Raises SandboxError when a sandbox could not be made, PermanentError when the check itself cannot run.
+    Raises SandboxError when a sandbox could not be made, PermanentError when a check itself cannot run.
     """
-    if case.state is None:
-        return without_state(check.id, check.type)
-    started = time.monotonic()
-    room = _subject(check, case, case.state, tools)
-    ending, frozen, subject = await _run_pair(
-        _Place(tools.backend, _runner(check, case, tools)), _Place(_backend_of(case, tools), room)
-    )
-    if subject is not None and subject.exit.code == _EVIDENCE_EXIT:
-        await prove_state(case, case.state, tools)  # the agent's code ran there too, and may have made that exit code
-    report = read_report(frozen.final)
-    expected = _expected_ids(check, case.graders)
-    result = judge(check, ending, report, expected, frozen.output)
+    state = case.state
+    if not checks:
+        return []
+    if state is None:
+        return [without_state(check.id, check.type) for check in checks]
+    pairs = [Pair(runner=_runner(check, case, tools), subject=_subject(check, case, state, tools)) for check in checks]
+    ends = await tools.pairs.run(case.name, case.planned, pairs)
+    if any(end.subject is not None and end.subject.exit.code == _EVIDENCE_EXIT for end in ends):
+        await prove_state(case, state, tools)  # the agent's code ran there too, and may have made that exit code
+    return [_result(check, case, end) for check, end in zip(checks, ends, strict=True)]
+
+
+def _result(check: CommandCheck, case: Case, end: PairEnd) -> CheckResult:
+    report = read_report(end.frozen.final)
+    result = judge(check, end.runner, report, _expected_ids(check, case.graders), end.frozen.output)
     evidence = result.evidence
-    if subject is not None and subject.cause != "exited":
-        evidence = (*evidence, f"the subject's sandbox was ended: {subject.cause}")
-    return result.model_copy(update={"seconds": round(time.monotonic() - started, 3), "evidence": evidence})
-
-
-@dataclass(frozen=True)
-class _Place:
-    """One of the two sandboxes, and who makes it."""
-
-    backend: SandboxBackend
-    spec: SandboxSpec
-
-    def open(self, channel: socket.socket) -> AbstractAsyncContextManager[Sandbox]:
-        return self.backend.open(replace(self.spec, channel=channel.fileno()))
-
-
-def _backend_of(case: Case, tools: Tools) -> SandboxBackend:
-    """Return where the agent's work runs. Raises SandboxError when it was made in an image and this service runs none."""
-    if case.image is None:
-        return tools.backend
-    if tools.containers is None:
-        msg = f"image {case.image} is needed to grade {case.planned.id}, and this grader was started without a container engine"
-        raise SandboxError(msg, cause="grader_engine")
-    return tools.containers
-
-
-async def _run_pair(runner: _Place, subject: _Place) -> tuple[Ending, Frozen, Ending | None]:
-    """Run both at once. The subject is killed when the runner has ended; its own ending is returned when it came first."""
-    here, there = socket.socketpair()
-    over = asyncio.Event()
-    serving = asyncio.create_task(_serve(subject, there, over))
-    try:
-        running = asyncio.create_task(_run(runner, here))
-        try:
-            await asyncio.wait({running, serving}, return_when=asyncio.FIRST_COMPLETED)
-            if serving.done() and serving.exception() is not None:
-                running.cancel()
-            ending, frozen = await _settled(running, serving)
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-        over.set()
-        return ending, frozen, await serving
-    finally:
-        serving.cancel()
-        await asyncio.gather(serving, return_exceptions=True)
-        here.close()
-        there.close()
-
-
-async def _settled(
-    running: asyncio.Task[tuple[Ending, Frozen]], serving: asyncio.Task[Ending | None]
-) -> tuple[Ending, Frozen]:
-    try:
-        return await running
-    except asyncio.CancelledError:
-        if serving.done() and (error := serving.exception()) is not None:
-            raise error from None
-        raise
-
-
-async def _run(place: _Place, channel: socket.socket) -> tuple[Ending, Frozen]:
-    async with place.open(channel) as sandbox:
-        channel.close()
-        ending = await sandbox.ended()
-        return ending, await sandbox.freeze()
-
-
-async def _serve(place: _Place, channel: socket.socket, over: asyncio.Event) -> Ending | None:
-    async with place.open(channel) as sandbox:
-        channel.close()
-        ended = asyncio.create_task(sandbox.ended())
-        waiting = asyncio.create_task(over.wait())
-        try:
-            await asyncio.wait({ended, waiting}, return_when=asyncio.FIRST_COMPLETED)
-            if not ended.done():
-                return None
-            ending = ended.result()
-            if ending.exit.code != 0:  # 0: the runner closed the line first
-                log.warning("a subject ended early with %s: %r", ending.exit, (await sandbox.freeze()).output[-500:])
-            await waiting
-            return ending
-        finally:
-            for task in (ended, waiting):
-                task.cancel()
-            await asyncio.gather(ended, waiting, return_exceptions=True)
+    if end.subject is not None and end.subject.cause != "exited":
+        evidence = (*evidence, f"the subject's sandbox was ended: {end.subject.cause}")
+    seconds = max(0.0, end.runner.ended - end.runner.started)
+    return result.model_copy(update={"seconds": round(seconds, 3), "evidence": evidence})
 
 
 def _runner(check: CommandCheck, case: Case, tools: Tools) -> SandboxSpec:
@@ -200,7 +113,6 @@ def _subject(check: CommandCheck, case: Case, state: Path, tools: Tools) -> Sand
         ),
         stdin=json.dumps(config).encode(),
         workdir=workdir,
-        image=case.image,
         inputs=tuple(inputs),
         requires=tuple(dict.fromkeys(("python3", *environment.requires))),
     )

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field, JsonValue, ValidationError
 
-from grader_service.checks.case import Case, Ending, PermanentError, Tools, run_to_end
-from grader_service.programs import LIB, PACKAGES, packages_of
-from orchestrator.interfaces import Input, SandboxLimits, SandboxSpec
+from grader_service.checks.case import Case, Ending, LimitedJob, PermanentError, Tools
 from orchestrator.records.base import Record
 from orchestrator.records.verdict import CheckResult, GradingError
 from orchestrator.spec.checks import DiffCheck, FilesCheck, PathsUnchanged, PublicApiUnchanged, SqlCheck
@@ -21,8 +16,6 @@ from orchestrator.spec.checks import DiffCheck, FilesCheck, PathsUnchanged, Publ
 LimitedCheck = FilesCheck | DiffCheck | SqlCheck | PathsUnchanged | PublicApiUnchanged
 
 log = logging.getLogger("grader_service")
-
-_PROGRAM = f"import sys; sys.path.insert(0, {LIB!r}); from grader_service.child.main import main; main()"
 
 
 class _Result(Record):
@@ -48,11 +41,11 @@ async def run_limited(checks: Sequence[LimitedCheck], case: Case, tools: Tools) 
         return []
     if case.state is None:
         return [without_state(check.id, check.type) for check in checks]
-    ending, frozen = await run_to_end(tools.backend, _spec(checks, case, case.state, tools))
-    if frozen.final is None:
-        log.warning("a limited child ended with %s (%s): %r", ending.exit, ending.cause, frozen.output[-500:])
-        return [_unread(check, ending) for check in checks]
-    answer = _parse(frozen.final)
+    end = await tools.limited.run(_job(checks, case, case.state, tools))
+    if end.answer is None:
+        log.warning("a limited child ended with %s (%s): %r", end.ending.exit, end.ending.cause, end.output[-500:])
+        return [_unread(check, end.ending) for check in checks]
+    answer = _parse(end.answer)
     if answer.evidence is not None:
         raise PermanentError(GradingError(type="evidence", message=answer.evidence[:500]))
     if len(answer.results) != len(checks):
@@ -72,8 +65,8 @@ async def prove_state(case: Case, state: Path, tools: Tools) -> None:
 
     Raises PermanentError when the state contradicts itself, SandboxError.
     """
-    _, frozen = await run_to_end(tools.backend, _spec((), case, state, tools))
-    if frozen.final is not None and (problem := _parse(frozen.final).evidence) is not None:
+    end = await tools.limited.run(_job((), case, state, tools))
+    if end.answer is not None and (problem := _parse(end.answer).evidence) is not None:
         raise PermanentError(GradingError(type="evidence", message=problem[:500]))
 
 
@@ -114,53 +107,29 @@ def _result(check: LimitedCheck, result: _Result) -> CheckResult:
     )
 
 
-def _spec(checks: Sequence[LimitedCheck], case: Case, state: Path, tools: Tools) -> SandboxSpec:
-    settings = tools.settings
-    packages = _packages(checks)
-    job: dict[str, Any] = {
-        "state": "/grader/state",
-        "pristine": "/grader/pristine",
-        "hidden": "/grader/hidden",
-        "root": "/workspace/frozen",
-        "limit_bytes": case.state_bytes,
-        "packages": [PACKAGES] if packages else [],
-        "checks": [check.model_dump(mode="json") for check in checks],
-        "lay": not checks,
-        "seconds": settings.check_seconds,
-        "memory_bytes": settings.check_memory_bytes,
-    }
-    inputs = [
-        Input(source=tools.programs.lib, target=LIB),
-        Input(source=state, target="/grader/state"),
-        *case.pristine(),
-    ]
-    if (case.graders / "hidden").is_dir():
-        inputs.append(Input(source=case.graders / "hidden", target="/grader/hidden"))
-    return SandboxSpec(
+def _job(checks: Sequence[LimitedCheck], case: Case, state: Path, tools: Tools) -> LimitedJob:
+    hidden, pristine = case.graders / "hidden", case.sandbox / "workspace"
+    return LimitedJob(
         name=f"{case.name}-checks",
-        command=("python3", "-I", "-S", "-c", _PROGRAM),
-        limits=SandboxLimits(
-            cpu=1,
-            memory_bytes=2 * settings.check_memory_bytes,
-            disk_bytes=case.state_bytes + (256 << 20),
-            processes=32,
-            wall_seconds=settings.check_seconds * 2 * len(checks) + 60,
-            output_bytes=8192,
-        ),
-        stdin=json.dumps(job).encode(),
-        inputs=tuple(inputs),
-        requires=("python3",),
-        packages=packages,
+        checks=[check.model_dump(mode="json") for check in checks],
+        state=state,
+        pristine=pristine if pristine.is_dir() else None,
+        hidden=hidden if hidden.is_dir() else None,
+        state_bytes=case.state_bytes,
+        packages=_packages(checks),
+        lay=not checks,
+        check_seconds=tools.settings.check_seconds,
+        check_memory_bytes=tools.settings.check_memory_bytes,
     )
 
 
-def _packages(checks: Sequence[LimitedCheck]) -> tuple[Path, ...]:
+def _packages(checks: Sequence[LimitedCheck]) -> tuple[str, ...]:
     names: list[str] = []
     if any(isinstance(check, PublicApiUnchanged) for check in checks):
         names.append("griffe")
     if any(isinstance(check, FilesCheck) and _is_yaml(check) for check in checks):
         names.append("ruamel")
-    return packages_of(names, sys.path)
+    return tuple(names)
 
 
 def _is_yaml(check: FilesCheck) -> bool:

@@ -1,8 +1,8 @@
 """The limited child: evaluates checks over a frozen state, each in a process of its own with hard limits.
 
-Input: one JSON object on standard input, ``{"state", "pristine", "hidden", "root", "limit_bytes", "packages": […], "checks": […],
-"lay": bool, "seconds": n, "memory_bytes": n}``. Output: ``/output/final.json``, ``{"results": [...]}`` in the order of the checks, or
-``{"evidence": "…"}`` when the state contradicts itself. Ends with 0 in both cases.
+Input: one JSON object on standard input, ``{"state", "pristine", "hidden", "root", "answer", "limit_bytes", "packages": […],
+"checks": […], "lay": bool, "seconds": n, "memory_bytes": n}``. Output: the file ``answer``, ``{"results": [...]}`` in the order of the
+checks, or ``{"evidence": "…"}`` when the state contradicts itself. Ends with 0 in both cases.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ _LAYING = frozenset({"files", "sql", "public_api_unchanged"})
 
 def main() -> None:
     """Run the checks of the job on standard input."""
-    job = json.load(sys.stdin)
+    run(json.load(sys.stdin))
+
+
+def run(job: dict[str, Any]) -> None:
+    """Run the checks of a job and write the answer."""
     sys.path.extend(job["packages"])
     world = Workspace(job["state"], job["pristine"], job["hidden"], job["root"], job["limit_bytes"])
     try:
@@ -39,9 +43,10 @@ def main() -> None:
         answer: dict[str, Any] = {"results": [_isolated(spec, world, job) for spec in job["checks"]]}
     except EvidenceError as error:
         answer = {"evidence": str(error)}
-    with open("/output/final.json.new", "w") as file:  # noqa: PTH123
+    place = job["answer"]
+    with open(f"{place}.new", "w") as file:  # noqa: PTH123
         json.dump(answer, file)
-    os.rename("/output/final.json.new", "/output/final.json")  # noqa: PTH104
+    os.rename(f"{place}.new", place)  # noqa: PTH104
 
 
 def evaluator(kind: str) -> Callable[[dict[str, Any], Workspace], Result]:

@@ -1,9 +1,12 @@
-"""The driver's side of the grader service: HTTP over its unix socket."""
+"""The driver's side of the grader service: HTTP over its unix socket, or over the network."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import math
+import socket
+import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -13,17 +16,26 @@ from orchestrator.records.verdict import Verdict
 
 if TYPE_CHECKING:
     import aiohttp
+    from aiohttp import AddrInfoType
 
 _TRIES = 3
 _PAUSE_SECONDS = 0.2
+_AWAY_SECONDS = 120.0
+"""How long a service on the network may be away: so long takes a new pod of it."""
+_LONGEST_PAUSE_SECONDS = 5.0
 _VERDICT_BYTES = 8 << 20
+_IDLE_SECONDS, _PROBE_SECONDS, _PROBES = 30, 10, 3
+"""TCP keep-alive: an answer may take minutes, and a host that is gone never says so."""
 
 
 class GraderClient:
-    """Implements ``interfaces.Grader``. Passing failures are tried again twice; grading is idempotent, so that is safe."""
+    """Implements ``interfaces.Grader``. Passing failures are tried again; grading is idempotent, so that is safe."""
 
-    def __init__(self, socket: str, token: str) -> None:
-        self._socket = socket
+    def __init__(self, address: str, token: str, *, away_seconds: float = _AWAY_SECONDS) -> None:
+        """``address``: the path of a unix socket, or ``http://HOST:PORT``, which may be away for so long before that is an error."""
+        self._url = address.rstrip("/") if address.startswith(("http://", "https://")) else None
+        self._address = address
+        self._away_seconds = away_seconds if self._url else 0.0
         self._token = token
         self._session: aiohttp.ClientSession | None = None
 
@@ -47,26 +59,33 @@ class GraderClient:
         Raises GraderError: ``grader_unreachable`` when nobody answers, ``grader_refused`` when the service knows no such committed trial,
         otherwise with the cause that the service gave.
         """
-        for left in reversed(range(_TRIES)):
+        tries, patience, pause = _TRIES, math.inf, _PAUSE_SECONDS
+        while True:
             try:
                 return await self._once(run, trial)
             except GraderError as error:
-                if not left or error.cause == "grader_refused":
+                if error.cause == "grader_unreachable" and self._away_seconds:
+                    patience = min(patience, time.monotonic() + self._away_seconds)
+                    over = time.monotonic() + pause > patience
+                else:
+                    tries, patience = tries - 1, math.inf
+                    over = not tries or error.cause == "grader_refused"
+                if over:
                     raise
-            await asyncio.sleep(_PAUSE_SECONDS * (_TRIES - left))
-        raise AssertionError  # the last try returns or raises
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     async def _once(self, run: str, trial: TrialId) -> Verdict:
         import aiohttp
 
         body = {"run": run, "trial": str(trial)}
         try:
-            async with self._open().post("http://grader/grade", json=body) as response:
+            async with self._open().post(f"{self._url or 'http://grader'}/grade", json=body) as response:
                 data = await response.content.read(_VERDICT_BYTES + 1)
                 while len(data) <= _VERDICT_BYTES and (more := await response.content.read(_VERDICT_BYTES)):
                     data += more
         except (aiohttp.ClientError, OSError) as error:
-            msg = f"the grader service does not answer on {self._socket} ({type(error).__name__})"
+            msg = f"the grader service does not answer on {self._address} ({type(error).__name__})"
             raise GraderError(msg, cause="grader_unreachable") from error
         if response.status != 200:
             raise _refused(response.status, data, trial)
@@ -80,11 +99,28 @@ class GraderClient:
 
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.UnixConnector(self._socket, limit=0),
+                connector=self._connector(),
                 headers={"Authorization": f"Bearer {self._token}"},
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
             )
         return self._session
+
+    def _connector(self) -> aiohttp.BaseConnector:
+        import aiohttp
+
+        if self._url is None:
+            return aiohttp.UnixConnector(self._address, limit=0)
+        return aiohttp.TCPConnector(limit=0, socket_factory=_kept_alive)
+
+
+def _kept_alive(address: AddrInfoType) -> socket.socket:
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", _IDLE_SECONDS), ("TCP_KEEPINTVL", _PROBE_SECONDS), ("TCP_KEEPCNT", _PROBES)):
+        if hasattr(socket, option):  # a Mac has other names
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return made
 
 
 def _refused(status: int, data: bytes, trial: TrialId) -> GraderError:

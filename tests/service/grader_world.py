@@ -15,6 +15,8 @@ from typing import Any
 
 from grader_service.checks.case import Tools
 from grader_service.grade import Grading, grade
+from grader_service.local.limited import SandboxedChildren
+from grader_service.local.pairs import LocalPairs
 from grader_service.programs import Programs, lay_programs
 from grader_service.settings import GraderSettings
 from orchestrator.records import keys
@@ -103,9 +105,10 @@ class GraderWorld:
 
     def tools(self, **settings: Any) -> Tools:
         programs = self.programs or lay_programs(self.folder / "programs")
+        own = BubblewrapBackend()
         return Tools(
-            backend=BubblewrapBackend(),
-            containers=None,
+            limited=SandboxedChildren(own, programs),
+            pairs=LocalPairs(own, None),
             programs=programs,
             settings=GraderSettings(**settings),
         )
