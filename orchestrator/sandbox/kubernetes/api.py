@@ -7,7 +7,7 @@ refused token (401) is replaced once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -175,7 +175,7 @@ class Api:
 
     async def pages(
         self, resource: Resource, namespace: str, *, labels: str = "", fields: str = "", limit: int = PAGE
-    ) -> AsyncIterator[Page]:
+    ) -> AsyncGenerator[Page, None]:
         """List objects of one moment, ``limit`` at a time. Raises ApiError, ``gone`` when it takes too long between pages."""
         doing = Doing("list", resource.words(namespace))
         params = _selected(labels, fields) | {"limit": str(limit)}
@@ -204,7 +204,7 @@ class Api:
         fields: str = "",
         seconds: float = 300,
         silence_seconds: float = _SILENCE_SECONDS,
-    ) -> AsyncIterator[WatchEvent]:
+    ) -> AsyncGenerator[WatchEvent, None]:
         """Yield what happens after ``version``, until the server ends the watch: by its clock, by chance, or because we read too slowly.
 
         ``seconds`` is how long the server is asked to watch. Raises ApiError: ``gone`` when it has forgotten ``version`` (as an answer or
