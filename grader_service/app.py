@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 from aiohttp import web
 
 from grader_service.checks.case import Tools
+from grader_service.cluster.checker import CheckerChildren
 from grader_service.grade import Grading
 from grader_service.local.limited import SandboxedChildren
 from grader_service.local.pairs import LocalPairs
@@ -45,8 +47,13 @@ async def serving_network(file: ServiceFile, token: str, settings: GraderSetting
     """Listen on the network while the context is open; yields the version. Raises RefusedError, SandboxError, OSError."""
     own = BubblewrapBackend()
     tools = _local_tools(file.folder, own, _containers(file), settings)
-    await own.preflight()
-    grading = _grading(file.store, file.folder, tools)
+    if file.checker is None:
+        await own.preflight()
+    else:
+        checker = CheckerChildren(file.checker)
+        await checker.preflight(service_version(), settings.check_memory_bytes)
+        tools = replace(tools, limited=checker)
+    grading = _grading(file.store, file.folder, tools, shared=file.checker is not None)
     service = Service(grading, token, file.concurrency, probed=True)
     host, _, port = file.listen.rpartition(":")
     async with _listening(service) as runner:
@@ -73,7 +80,7 @@ def _containers(start: StartLine | ServiceFile) -> SandboxBackend | None:
     return ContainerBackend(start.folder / "containers", find_engine(start.container_engine))
 
 
-def _grading(url: str, folder: Path, tools: Tools) -> Grading:
+def _grading(url: str, folder: Path, tools: Tools, *, shared: bool = False) -> Grading:
     scratch = folder / "scratch"
     scratch.mkdir(parents=True, exist_ok=True)
     store = open_store(url)
@@ -83,6 +90,7 @@ def _grading(url: str, folder: Path, tools: Tools) -> Grading:
         tools=tools,
         folder=scratch,
         version=service_version(),
+        shared=shared,
     )
 
 

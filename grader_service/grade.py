@@ -37,6 +37,8 @@ class Grading:
     """Scratch folder."""
     version: str
     """Version of this service with the digest of its sources."""
+    shared: bool = False
+    """The group of the scratch folder may read what is in it: a checker with another user does."""
 
 
 async def grade(grading: Grading, run: str, trial: TrialId) -> Verdict:
@@ -84,6 +86,8 @@ async def _evaluate(grading: Grading, run: str, trial: TrialId, committed: Commi
         with tempfile.TemporaryDirectory(
             dir=grading.folder, prefix=f"{name[:8]}-", ignore_cleanup_errors=True
         ) as scratch:
+            if grading.shared:
+                Path(scratch).chmod(0o750)  # noqa: ASYNC240 - one entry
             state = await fetch_state(grading.store, outcome.state, Path(scratch) / "state") if outcome.state else None
             task, graders, sandbox = await fetch_task(grading.bundles, committed.planned)
             _refuse(task)

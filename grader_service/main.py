@@ -29,7 +29,9 @@ def main() -> None:
     arguments = _parser().parse_args()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="grader-service %(levelname)s %(message)s")
     try:
-        if arguments.config is not None:
+        if arguments.command == "checker":
+            _check(arguments)
+        elif arguments.config is not None:
             _serve_network(Path(arguments.config))
         else:
             start, settings = read_start_line(sys.stdin.readline()), read_settings()
@@ -49,7 +51,19 @@ def _parser() -> argparse.ArgumentParser:
         "serve", help="read one JSON line on standard input, serve on a unix socket until standard input ends"
     )
     serve.add_argument("--config", metavar="FILE", help="serve on the network as this JSON file says, until SIGTERM")
+    checker = commands.add_parser("checker", help="parse what agents left, for the grader beside it, until SIGTERM")
+    checker.add_argument("--socket", metavar="PATH", required=True, help="unix socket to listen on")
+    checker.add_argument(
+        "--scratch", metavar="DIR", required=True, help="folder for what is laid; emptied at the start"
+    )
+    checker.add_argument("--jobs", metavar="N", type=int, default=2, help="jobs at a time; further ones wait (2)")
     return parser
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    from grader_service.checker.server import main
+
+    main(Path(arguments.socket), Path(arguments.scratch), max(1, arguments.jobs))
 
 
 def _serve_network(path: Path) -> None:

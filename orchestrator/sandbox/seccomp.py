@@ -14,6 +14,7 @@ Source of the numbers: the kernel's ``arch/x86/entry/syscalls/syscall_64.tbl`` a
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 _LOAD, _JUMP_EQ, _JUMP_GE, _JUMP_SET, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
@@ -33,6 +34,8 @@ class _Machine:
     clone: int
     io_setup: int
     refused: dict[str, int]
+    programs: dict[str, int]
+    """Running programs, and reaching into other processes."""
 
 
 _COMMON_NEW = {
@@ -48,6 +51,7 @@ _COMMON_NEW = {
     "mount_setattr": 442,
     "open_tree_attr": 467,
 }
+_REACHING = {"pidfd_getfd": 438, "process_madvise": 440}
 _CLONE3 = 435
 _MACHINES = {
     "x86_64": _Machine(
@@ -87,6 +91,8 @@ _MACHINES = {
             "ioperm": 173,
             "syslog": 103,
         },
+        programs=_REACHING
+        | {"execve": 59, "execveat": 322, "ptrace": 101, "process_vm_readv": 310, "process_vm_writev": 311},
     ),
     "aarch64": _Machine(
         audit=0xC00000B7,
@@ -123,6 +129,8 @@ _MACHINES = {
             "clock_settime": 112,
             "syslog": 116,
         },
+        programs=_REACHING
+        | {"execve": 221, "execveat": 281, "ptrace": 117, "process_vm_readv": 270, "process_vm_writev": 271},
     ),
 }
 
@@ -135,15 +143,30 @@ def machines() -> tuple[str, ...]:
 def program(machine: str) -> bytes:
     """Return the filter for a machine as bytes of ``struct sock_filter``. Raises KeyError for an unknown machine."""
     table = _MACHINES[machine]
-    code = _architecture(table.audit, x32=machine == "x86_64")
-    for number in sorted(table.refused.values()):
-        code += [_line(_JUMP_EQ, number, 0, 1), _line(_RETURN, _ERRNO | _EPERM)]
-    for number in (_CLONE3, table.io_setup):
-        code += [_line(_JUMP_EQ, number, 0, 1), _line(_RETURN, _ERRNO | _ENOSYS)]
-    code += _clone(table.clone)
+    code = _common(machine, table.refused.values())
     for number in (table.socket, table.socketpair):
         code += _families(number)
     return b"".join([*code, _line(_RETURN, _ALLOW)])
+
+
+def reader_program(machine: str) -> bytes:
+    """Return the filter for a process that only reads and writes files: also no socket of any kind, no program, no other process.
+
+    Raises KeyError for an unknown machine.
+    """
+    table = _MACHINES[machine]
+    refused = [*table.refused.values(), *table.programs.values(), table.socket, table.socketpair]
+    return b"".join([*_common(machine, refused), _line(_RETURN, _ALLOW)])
+
+
+def _common(machine: str, refused: Iterable[int]) -> list[bytes]:
+    table = _MACHINES[machine]
+    code = _architecture(table.audit, x32=machine == "x86_64")
+    for number in sorted(refused):
+        code += [_line(_JUMP_EQ, number, 0, 1), _line(_RETURN, _ERRNO | _EPERM)]
+    for number in (_CLONE3, table.io_setup):
+        code += [_line(_JUMP_EQ, number, 0, 1), _line(_RETURN, _ERRNO | _ENOSYS)]
+    return code + _clone(table.clone)
 
 
 def _architecture(audit: int, *, x32: bool) -> list[bytes]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from grader_service.checks.case import Tools
+from grader_service.cluster.checker import CheckerChildren
 from grader_service.grade import Grading, grade
 from grader_service.local.limited import SandboxedChildren
 from grader_service.local.pairs import LocalPairs
@@ -102,12 +103,14 @@ class GraderWorld:
         self.store_folder = folder / "store"
         self.store = FileStore(self.store_folder)
         self.before: Files = {}
+        self.checker: Path | None = None
+        """Socket of the checker that parses what was left; None: sandboxes do."""
 
     def tools(self, **settings: Any) -> Tools:
         programs = self.programs or lay_programs(self.folder / "programs")
         own = BubblewrapBackend()
         return Tools(
-            limited=SandboxedChildren(own, programs),
+            limited=CheckerChildren(str(self.checker)) if self.checker else SandboxedChildren(own, programs),
             pairs=LocalPairs(own, None),
             programs=programs,
             settings=GraderSettings(**settings),
@@ -116,12 +119,15 @@ class GraderWorld:
     def grading(self, **settings: Any) -> Grading:
         scratch = self.folder / "scratch"
         scratch.mkdir(exist_ok=True)
+        if self.checker:
+            self.folder.chmod(0o755)
         return Grading(
             store=self.store,
             bundles=BundleCache(self.store, self.folder / "bundles"),
             tools=self.tools(**settings),
             folder=scratch,
             version="test",
+            shared=self.checker is not None,
         )
 
     def task(

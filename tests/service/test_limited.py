@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from checker_world import checker
 from grader_world import Files, GraderWorld, lines
 
+from grader_service.programs import Programs
 from orchestrator.records.verdict import CheckResult
+
+
+@pytest.fixture(params=["sandbox", pytest.param("checker", marks=pytest.mark.slow)])
+def world(request: pytest.FixtureRequest, short_folder: Path, programs: Programs) -> Iterator[GraderWorld]:
+    world = GraderWorld(short_folder, programs)
+    if request.param == "sandbox":
+        yield world
+        return
+    with checker(short_folder / "c") as socket:
+        world.checker = socket
+        yield world
 
 
 def results(world: GraderWorld, **settings: Any) -> dict[str, CheckResult]:
