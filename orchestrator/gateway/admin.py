@@ -115,7 +115,8 @@ class AdminSide:
 
     async def _halt(self, request: web.Request) -> web.Response:
         launch = self._find(request)
-        launch.pod.halted.set()
+        if not launch.stop.is_set():  # a limit that was reached first is the reason
+            launch.pod.halted.set()
         return _json(
             StopAnswer(stopped=launch.stopped if launch.stop.is_set() else None, sealed=launch.sealed.is_set())
         )

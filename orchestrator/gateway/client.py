@@ -252,4 +252,6 @@ def _delivery(answer: Delivered, report: FreezeReport) -> Delivery:
         started=report.started,
         ended=report.ended,
         disk_bytes=report.disk_bytes,
+        interrupted=report.interrupted,
+        cancelled=answer.cancelled,
     )

@@ -57,7 +57,8 @@ async def take_report(launch: Launch, report: FreezeReport, store: ObjectStore) 
         raise Refusal(409, "state_missing", msg)
     if launch.pod.delivered.is_set():
         return
-    found = Delivered(report=report, state=state, output=launch.parts.get("output"))
+    cancelled = launch.pod.halted.is_set()
+    found = Delivered(report=report, state=state, output=launch.parts.get("output"), cancelled=cancelled)
     await store.create(_key(launch.body), found.to_bytes())
     launch.pod.delivered.set()
 

@@ -28,7 +28,7 @@ class LaunchPod:
         self.begun: Begun | None = None
         """Nobody else can use the launch's tokens from then on."""
         self.halted = asyncio.Event()
-        """Set when an operator wants it ended: no reason of the launch's own."""
+        """Set when an operator wants it ended before it has reached a limit: no reason of the launch's own."""
         self.told = False
         """Whether its freezer has been told to end it."""
         self.delivered = asyncio.Event()

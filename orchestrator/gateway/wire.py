@@ -180,6 +180,8 @@ class FreezeReport(Record):
     """When it was found dead, by the pod's clock."""
     disk_bytes: int | None = Field(default=None, ge=0)
     """Bytes in the writable folders."""
+    interrupted: bool = False
+    """The freezer was told to end while the agent was alive as far as it knew."""
     lost: str | None = Field(default=None, max_length=1000)
     """Why there is no state, when there is none."""
 
@@ -191,6 +193,8 @@ class Delivered(Record):
     state: FrozenState | None = None
     """None: there is none, and the report says why."""
     output: BlobRef | None = None
+    cancelled: bool = False
+    """An operator asked for the end before any limit was reached."""
 
 
 class StopAnswer(Record):
