@@ -36,7 +36,9 @@ def decide(
     code 0; a model that answered only with errors; anything else. A launch that spent more than half of its hard deadline waiting for a
     provider is ours, not the agent's.
     """
-    if cancelled and ending.cause == "stopped":
+    if ending.cause == "stopped" and (
+        cancelled or seal.stopped is None
+    ):  # an operator asked this driver or one before it
         return Decision("cancelled")
     if ending.cause in _SEEN_FROM_OUTSIDE:
         return Decision(_SEEN_FROM_OUTSIDE[ending.cause])

@@ -78,7 +78,10 @@ def test_mistakes_of_all_files_come_together(orchestrate, suite: Path, tmp_path:
         (["submit", STARTER, "--agent", "nop", "--run-id", ""], "'' cannot name a run"),
         (["submit", STARTER, "--agent", "nop", "-n", "100000"], "256"),
         (["submit", STARTER, "--agent", "nop", "--tasks", "config-v3"], "did you mean 'config-v2'?"),
-        (["submit", STARTER, "--agent", "nop", "--backend", "kubernetes"], "'kubernetes' is not run by this version"),
+        (
+            ["submit", STARTER, "--agent", "nop", "--backend", "kubernetes"],
+            "or set kubernetes.task_image for tasks without one",
+        ),
         (
             ["submit", STARTER, "--agent", "nop", "--backend", "bublewrap"],
             "--backend: must be one of auto, bubblewrap, container, kubernetes (did you mean 'bubblewrap'?)",

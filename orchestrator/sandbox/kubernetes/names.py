@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 PREFIX = "orchestrate/"
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
@@ -31,13 +33,20 @@ SPEC_SHA256 = f"{PREFIX}spec-sha256"
 GATEWAY = f"{PREFIX}gateway"
 GATEWAY_INDEX = f"{PREFIX}gateway-index"
 GATEWAY_INSTANCE = f"{PREFIX}gateway-instance"
-"""Annotations: address that the pod uses, which of the gateways it is, and which process of it made the tokens."""
+RELAY = f"{PREFIX}relay"
+"""Annotations: address that the pod uses, which of the gateways it is, which process of it made the tokens, and the relay's address."""
 AGENT_TOKEN = f"{PREFIX}agent-token"
 PREPARE_TOKEN = f"{PREFIX}prepare-token"
 FREEZER_TOKEN = f"{PREFIX}freezer-token"
 """Annotations: each container gets its own by the downward API."""
 PLAN = f"{PREFIX}plan"
 """Annotation: what prepare and freezer have to know of this launch, as JSON."""
+
+QUEUE = "kueue.x-k8s.io/queue-name"
+"""Kueue's label."""
+SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
+"""Annotations that autoscalers heed."""
 
 PREPARE = "prepare"
 AGENT = "agent"
@@ -61,3 +70,18 @@ POD_UID = 64000
 """User and group of all containers of pods that we make; no other pod needs it."""
 CONTROL_UID = 64001
 """User and group of our own services."""
+
+
+def pod_name(launch: str) -> str:
+    """Return the name of a launch's pod: making it twice is finding it."""
+    return f"t-{launch}"
+
+
+def run_hash(run: str) -> str:
+    """Return the value of ``RUN_LABEL``, also part of the names of what belongs to a run: 16 hex digits."""
+    return hashlib.sha256(run.encode()).hexdigest()[:16]
+
+
+def run_lease(run: str) -> str:
+    """Return the name of a run's Lease."""
+    return f"run-{run_hash(run)}"

@@ -1,0 +1,196 @@
+"""The Kubernetes backend: one hardened pod for each launch, in namespaces that a chart has made with their policies.
+
+Nothing here has a right beyond pods, leases and events of those namespaces. What keeps agents from everything but the gateway are network
+policies; each pod proves that they hold before its agent starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+
+from orchestrator.errors import RefusedError, SandboxError
+from orchestrator.interfaces import Gateway, Sandbox, SandboxBackend, SandboxSpec
+from orchestrator.sandbox.inside import is_below
+from orchestrator.sandbox.kubernetes import names
+from orchestrator.sandbox.kubernetes.api import Api
+from orchestrator.sandbox.kubernetes.connect import Connection, connect
+from orchestrator.sandbox.kubernetes.creator import Creator
+from orchestrator.sandbox.kubernetes.errors import ApiError
+from orchestrator.sandbox.kubernetes.launches import MARKS, Means, RunPods, Shard
+from orchestrator.sandbox.kubernetes.lease import Beat, RunLease, held
+from orchestrator.sandbox.kubernetes.limiter import Limiter
+from orchestrator.sandbox.kubernetes.pod import Pace
+from orchestrator.sandbox.kubernetes.reflector import OURS, Reflector
+from orchestrator.sandbox.kubernetes.render import TAKEN, Owner, runtime_class
+from orchestrator.sandbox.kubernetes.resources import LEASES, PODS
+from orchestrator.settings import Kubernetes
+from orchestrator.spec.task import Environment, RepositoryWorkspace, is_pinned
+
+_NEEDED = tuple((verb, PODS) for verb in ("create", "get", "list", "watch", "delete"))
+_LIMITS = "cpu and memory by cgroup, disk and processes sampled"
+
+
+class KubernetesBackend:
+    """Makes sandboxes as pods. Implements SandboxBackend; sandboxes are opened from what ``driving`` gives."""
+
+    name = "kubernetes"
+    fetches = True
+
+    def __init__(
+        self,
+        settings: Kubernetes,
+        connecting: Callable[[], Awaitable[Connection]] | None = None,
+        *,
+        pace: Pace | None = None,
+        beat: Beat | None = None,
+    ) -> None:
+        """Take the settings; ``connecting`` finds the cluster, as the settings say when absent."""
+        self._settings = settings
+        self._connecting = connecting or (lambda: connect(context=settings.context))
+        self._pace = pace or Pace()
+        self._beat = beat
+
+    def refusals(self, environment: Environment) -> list[str]:
+        """Return one sentence for each thing that the environment asks and pods of these settings cannot give."""
+        found = self._image_refusals(environment)
+        if isinstance(environment.workspace, RepositoryWorkspace):
+            found.append("workspace.repository: not built yet; put the files into a folder of the task")
+        found += self._isolation_refusals(environment)
+        if environment.network != "model_only":
+            found.append("network: pods reach the gateway only (model_only); other networks are not built yet")
+        if environment.now is not None:
+            found.append("now: the frozen clock is not built yet; leave it out")
+        path = os.path.normpath(environment.workdir)
+        if path == "/" or any(is_below(path, taken) or is_below(taken, path) for taken in TAKEN):
+            found.append(
+                f"workdir {environment.workdir}: pods keep that place for themselves; use /workspace or another folder of its own"
+            )
+        return found
+
+    async def preflight(self) -> Mapping[str, str]:
+        """Ask the cluster whether pods may be made in each namespace, and return the labels of all. Raises RefusedError."""
+        settings = self._settings
+        missing = [f"kubernetes.{name}" for name in ("namespaces", "pod_image") if not getattr(settings, name)]
+        if missing:
+            msg = f"the kubernetes backend needs {' and '.join(missing)}; the installed chart says them in ConfigMap orchestrate-driver"
+            raise RefusedError(msg)
+        connection = await self._connecting()
+        try:
+            async with Api(connection) as api:
+                version = await api.version()
+                denied = await self._denied(api)
+        except ApiError as error:
+            msg = f"the cluster of {connection.where} cannot be used: {error}"
+            raise RefusedError(msg) from error
+        if denied:
+            msg = f"{connection.where} may not {', '.join(denied)}; install the chart, or drive runs as its driver account"
+            raise RefusedError(msg)
+        return {"limits": _LIMITS, "cluster": version.git}
+
+    async def lacking(self, environments: Iterable[Environment]) -> list[str]:
+        """Return nothing: an image is pulled by a node, and what it lacks is found when a pod of it starts.
+
+        A program that is not there then ends its agent with 127, a shell that is not there with 126; both are in the logs.
+        """
+        return []
+
+    @contextlib.asynccontextmanager
+    async def claiming(self, run: str, epoch: int) -> AsyncIterator[None]:
+        """Hold the run's Lease in the first namespace while the context is open.
+
+        Raises LeaseLostError when a higher epoch holds it, also out of the body, and ApiError.
+        """
+        holder = f"{socket.gethostname()}-{os.getpid()}"
+        async with Api(await self._connecting()) as api:
+            lease = RunLease(api, self._settings.namespaces[0], run, epoch, holder)
+            async with held(lease, self._beat):
+                yield
+
+    @contextlib.asynccontextmanager
+    async def driving(self, run: str, epoch: int, gateway: Gateway) -> AsyncIterator[SandboxBackend]:
+        """Watch the namespaces of trials and give what opens the launches of this run. Raises ApiError."""
+        settings = self._settings
+        async with contextlib.AsyncExitStack() as stack:
+            api = await stack.enter_async_context(Api(await self._connecting()))
+            shards = await self._shards(stack, api, run, settings.namespaces)
+            root_shards = await self._shards(stack, api, run, settings.root_namespaces)
+            await asyncio.gather(*(shard.pods.synced() for shard in (*shards, *root_shards)))
+            means = Means(
+                settings=settings,
+                owner=Owner(run=run, epoch=epoch),
+                api=api,
+                creator=Creator(api, Limiter(settings.creates_per_second)),
+                gateway=gateway,
+                shards=shards,
+                root_shards=root_shards,
+                pace=self._pace,
+            )
+            pods = RunPods(self, means)
+            stack.push_async_callback(pods.close)
+            yield pods
+
+    def open(self, spec: SandboxSpec) -> contextlib.AbstractAsyncContextManager[Sandbox]:
+        """Raise SandboxError: pods belong to runs, and are opened from what ``driving`` gives."""
+        msg = f"sandbox {spec.name}: pods belong to a run; open them from what `driving` gives"
+        raise SandboxError(msg, cause="sandbox_spec")
+
+    async def _shards(
+        self, stack: contextlib.AsyncExitStack, api: Api, run: str, namespaces: Sequence[str]
+    ) -> list[Shard]:
+        labels = f"{OURS},{names.RUN_LABEL}={names.run_hash(run)}"
+        return [
+            Shard(
+                pods=await stack.enter_async_context(Reflector(api, namespace, labels=labels, marks=MARKS)),
+                room=asyncio.Semaphore(self._settings.namespace_pods),
+            )
+            for namespace in namespaces
+        ]
+
+    async def _denied(self, api: Api) -> list[str]:
+        namespaces = [*self._settings.namespaces, *self._settings.root_namespaces]
+        needed = [(verb, resource, namespace) for namespace in namespaces for verb, resource in _NEEDED]
+        needed += [(verb, LEASES, self._settings.namespaces[0]) for verb in ("create", "get", "update")]
+        answers = await asyncio.gather(*(api.allowed(*each) for each in needed))
+        return [
+            f"{verb} {resource.plural} in {namespace}"
+            for (verb, resource, namespace), answer in zip(needed, answers, strict=True)
+            if not answer.allowed
+        ]
+
+    def _isolation_refusals(self, environment: Environment) -> list[str]:
+        found = []
+        stronger = environment.isolation != "container"
+        if stronger and runtime_class(environment.isolation, self._settings) is None:
+            found.append(
+                f"isolation {environment.isolation}: no RuntimeClass for it is configured; "
+                f"set kubernetes.runtime_classes.{environment.isolation}, or use isolation: container"
+            )
+        if environment.user == "root" and not self._settings.root_namespaces:
+            found.append(
+                "user root: no namespace for such pods is configured (kubernetes.root_namespaces); use user: agent"
+            )
+        return found
+
+    def _image_refusals(self, environment: Environment) -> list[str]:
+        image = environment.image
+        if image is None and environment.build is not None:
+            return [
+                f"build {environment.build}: its image is not pinned yet; build and pin it with: orchestrate images lock SUITE"
+            ]
+        if image is None:
+            if self._settings.task_image is None:
+                return [
+                    "image: pods are made from an image; add image:, or set kubernetes.task_image for tasks without one"
+                ]
+            return []
+        if not is_pinned(image):
+            return [
+                f"image {image}: its tag can mean another image tomorrow; pin it with: orchestrate images lock SUITE"
+            ]
+        if "@" not in image:
+            return [f"image {image}: it is known on one machine only; push it and pin the name that a registry gave it"]
+        return []

@@ -1,0 +1,315 @@
+"""How an agent in a pod ended, or why nobody will know: pure, from what the cluster says of the pod.
+
+What an agent can bring about is an Ending, what only the cluster or our own programs can is a Loss. The exit codes of the supervisor (120
+to 125) are its own word: an agent's code of that range is shown as another one. A container that was ended from outside shows 143 or 137,
+and so may an agent's own ending: it is believed to be the agent's only while nobody is ending the pod.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Literal
+
+from orchestrator.interfaces import Ending
+from orchestrator.records.outcome import Exit
+from orchestrator.sandbox.kubernetes import names
+from orchestrator.sandbox.kubernetes.podview import ContainerView, PodView
+
+Cause = Literal["exited", "out_of_memory", "out_of_disk", "out_of_processes", "wall_clock", "stopped"]
+
+_FROM_OUTSIDE = (137, 143)
+_CANNOT_LOCK, _CANNOT_START, _OUT_OF_MEMORY, _PROCESSES, _DEADLINE, _STOPPED = 120, 121, 122, 123, 124, 125
+_SUPERVISOR_FAILED = {
+    _CANNOT_LOCK: "the pod was being ended before the agent could start",
+    _CANNOT_START: "the supervisor could not start",
+}
+_OVER_LIMIT = re.compile(r"exceeds the (total )?limit|exceeded its local ephemeral storage limit")
+_OUR_VOLUMES = re.compile(r'EmptyDir volume "(ctl|inputs)"')
+_NEVER_RAN = ("StartError", "ContainerCannotRun", "RunContainerError")
+_PREPARE = {
+    41: "policy_not_enforced",
+    42: "canary_dead",
+    43: "gateway_unreachable",
+    44: "bundle",
+    45: "gateway_restarted",
+    46: "already_begun",
+}
+_FREEZER = {51: "relay_unreachable", 52: "gateway_restarted"}
+_POD_REASONS = {
+    "Evicted": "evicted",
+    "Preempting": "preempted",
+    "Terminated": "node_shutdown",
+    "Shutdown": "node_shutdown",
+    "NodeShutdown": "node_shutdown",
+    "NodeLost": "node_lost",
+    "DeadlineExceeded": "pod_deadline",
+    "UnexpectedAdmissionError": "node_refused",
+    "NodeAffinity": "node_refused",
+}
+_DISRUPTIONS = {
+    "PreemptionByScheduler": "preempted",
+    "PreemptionByKubeScheduler": "preempted",
+    "EvictionByEvictionAPI": "evicted",
+    "TerminationByKubelet": "evicted",
+    "DeletionByTaintManager": "node_lost",
+    "DeletionByPodGC": "node_lost",
+}
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A launch that came to nothing through no act of the agent."""
+
+    cause: str
+    """Short stable word."""
+    says: str
+    """The cluster's own words, or ours."""
+    telling: bool = True
+    """False: the cluster's events may say more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What is known of a launch beside its pod."""
+
+    wall_seconds: float
+    """Its hard deadline."""
+    isolation: str = "container"
+    stopped: bool = False
+    """Somebody here asked for its end."""
+    settled: bool = False
+    """What the pod says has not changed for a while: nothing more is to be expected."""
+    clock: Callable[[], float] = time.time
+
+
+def judge(view: PodView, facts: Facts) -> Ending | Loss | None:
+    """Return how the agent ended, or why that is not known; None: it may be alive, or more is to be told soon."""
+    agent = view.container(names.AGENT)
+    if agent is not None and agent.state == "terminated":
+        return _ended(view, agent, facts)
+    if (failed := _failed_init(view)) is not None:
+        return failed
+    if not view.gone and not (is_over(view) and facts.settled):
+        return None
+    if facts.stopped:
+        return _never_ended(view, agent, "stopped", facts)
+    if exceeded(view):
+        return _exceeded(view) or _never_ended(view, agent, "out_of_disk", facts)
+    if view.reason == "DeadlineExceeded" and ran(view):
+        return _never_ended(view, agent, "wall_clock", facts)
+    return disruption(view)
+
+
+def is_over(view: PodView) -> bool:
+    """Return whether nothing of the pod will run any more, as far as the cluster says."""
+    return view.gone or view.phase in ("Succeeded", "Failed")
+
+
+def ran(view: PodView) -> bool:
+    """Return whether the agent's container was ever seen to run."""
+    agent = view.container(names.AGENT)
+    return agent is not None and agent.state != "waiting" and agent.reason not in _NEVER_RAN
+
+
+def exceeded(view: PodView) -> bool:
+    """Return whether the pod was evicted for what it wrote itself."""
+    return view.reason == "Evicted" and _OVER_LIMIT.search(view.message) is not None
+
+
+def disruption(view: PodView) -> Loss:
+    """Say who ended a pod that did not end by itself."""
+    for kind in ("DisruptionTarget", "TerminationTarget"):
+        condition = view.condition(kind)
+        if condition is not None and condition.status == "True":
+            cause = _DISRUPTIONS.get(condition.reason) or ("preempted" if "reempt" in condition.reason else "evicted")
+            return Loss(cause, f"{condition.reason}: {condition.message}")
+    if view.reason:
+        fallback = "node_refused" if view.reason.startswith("OutOf") else "pod_failed"
+        return Loss(_POD_REASONS.get(view.reason, fallback), f"{view.reason}: {view.message}")
+    if view.deleting or view.gone:
+        return Loss("pod_deleted", "somebody deleted it", telling=False)
+    return Loss("pod_failed", view.message or f"it is {view.phase} without a reason", telling=bool(view.message))
+
+
+def freezer_loss(view: PodView) -> Loss | None:
+    """Return why no state will come from a freezer that has failed; None: it runs, ended well, or was never there."""
+    freezer = view.container(names.FREEZER)
+    if freezer is None or freezer.state != "terminated" or freezer.exit_code == 0:
+        return None
+    cause = _FREEZER.get(freezer.exit_code or 0, "freezer_failed")
+    return Loss(cause, f"the freezer ended with {freezer.exit_code} {freezer.reason}: {_message(freezer)}")
+
+
+def freezer_done(view: PodView) -> bool:
+    """Return whether the freezer says that it has delivered."""
+    freezer = view.container(names.FREEZER)
+    return freezer is not None and freezer.state == "terminated" and freezer.exit_code == 0
+
+
+def freezer_out_of_memory(view: PodView) -> bool:
+    """Return whether what the agent left was too much for the freezer's memory."""
+    freezer = view.container(names.FREEZER)
+    return freezer is not None and freezer.reason == "OOMKilled"
+
+
+def seconds(text: str) -> float | None:
+    """Return an RFC 3339 time in seconds since 1970; None when it is none."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None
+
+
+# --- the agent's container has ended ------------------------------------------------------------------------------------------------------
+
+
+def _ended(view: PodView, agent: ContainerView, facts: Facts) -> Ending | Loss:
+    if _whole_sandbox_died(view, agent, facts):
+        return _ending(agent, "out_of_memory", facts)
+    if agent.reason in _NEVER_RAN:
+        return Loss("agent_start", f"its container could not start: {agent.message or agent.reason}")
+    if agent.reason == "ContainerStatusUnknown":
+        return Loss("node_lost", agent.message or "the kubelet lost its containers")
+    if agent.reason == "OOMKilled" or agent.exit_code == _OUT_OF_MEMORY:
+        return _ending(agent, "out_of_memory", facts)
+    if exceeded(view):
+        return _exceeded(view) or _ending(agent, "out_of_disk", facts)
+    if agent.exit_code in _SUPERVISOR_FAILED:
+        return _never_started(view, agent, facts)
+    if agent.exit_code in _FROM_OUTSIDE and (_is_being_ended(view) or facts.stopped):
+        return _ended_from_outside(view, agent, facts)
+    return _ending(agent, _own_cause(agent, facts), facts)
+
+
+def _own_cause(agent: ContainerView, facts: Facts) -> Cause:
+    match agent.exit_code:
+        case 123:
+            return "out_of_processes"
+        case 125:
+            return "stopped"
+        case 124 if _length(agent) > facts.wall_seconds - 1:  # times are whole seconds
+            return "wall_clock"
+    return "exited"
+
+
+def _is_being_ended(view: PodView) -> bool:
+    disrupted = any(each.type == "DisruptionTarget" and each.status == "True" for each in view.conditions)
+    return view.gone or bool(view.deleting) or bool(view.reason) or disrupted
+
+
+def _ended_from_outside(view: PodView, agent: ContainerView, facts: Facts) -> Ending | Loss:
+    if facts.stopped:
+        return _ending(agent, "stopped", facts)
+    if view.reason == "DeadlineExceeded":
+        return _ending(agent, "wall_clock", facts)
+    return disruption(view)
+
+
+def _never_started(view: PodView, agent: ContainerView, facts: Facts) -> Ending | Loss:
+    if facts.stopped:
+        return replace(_ending(agent, "stopped", facts), exit=Exit())
+    if _is_being_ended(view):
+        return disruption(view)
+    return Loss("agent_start", f"{_SUPERVISOR_FAILED[agent.exit_code or 0]}: {_message(agent)}")
+
+
+def _whole_sandbox_died(view: PodView, agent: ContainerView, facts: Facts) -> bool:
+    """gVisor charges all containers of a pod to one sandbox: memory that the agent takes too much of ends the freezer as well."""
+    if facts.isolation != "gvisor" or agent.reason in ("Completed", ""):
+        return False
+    freezer = view.container(names.FREEZER)
+    died = freezer is not None and freezer.state == "terminated" and freezer.exit_code in (128, 137)
+    return died and agent.exit_code in (128, 137) and not view.deleting and not view.reason
+
+
+# --- endings ------------------------------------------------------------------------------------------------------------------------------
+
+
+def _ending(agent: ContainerView, cause: Cause, facts: Facts) -> Ending:
+    started, ended = _times(agent, facts.clock())
+    return Ending(exit=_exit(agent), cause=cause, started=started, ended=ended)
+
+
+def _never_ended(view: PodView, agent: ContainerView | None, cause: Cause, facts: Facts) -> Ending:
+    """Return the ending of an agent whose container nobody saw end."""
+    now = facts.clock()
+    started = (seconds(agent.started) if agent is not None else None) or now
+    return Ending(exit=Exit(), cause=cause, started=min(started, now), ended=now)
+
+
+def _exit(agent: ContainerView) -> Exit:
+    """Return what the agent's program ended with: the supervisor's word for it, where it fits the container's."""
+    said = _said(agent)
+    code, signal = said.get("code"), said.get("signal")
+    shown = agent.exit_code or 0
+    if isinstance(signal, int) and shown == 128 + signal:
+        return Exit(signal=signal)
+    if isinstance(code, int) and code == shown:
+        return Exit(code=code)
+    return Exit(signal=shown - 128) if 128 < shown < 128 + 65 else Exit(code=shown)
+
+
+def _times(agent: ContainerView, now: float) -> tuple[float, float]:
+    """Return when the agent ran. The kubelet's times are whole seconds; the supervisor's are believed within them.
+
+    A node whose clock is ahead of ours must not end an agent in the future.
+    """
+    first, last = seconds(agent.started), seconds(agent.finished)
+    if first is None or last is None or last < first:
+        return now, now
+    said = _said(agent)
+    started, ended = said.get("started"), said.get("ended")
+    if not (isinstance(started, int | float) and first <= started < last + 1):
+        started = first
+    if not (isinstance(ended, int | float) and max(started, last) <= ended < last + 1):
+        ended = max(started, last)
+    ahead = max(0.0, ended - now)
+    return started - ahead, ended - ahead
+
+
+def _length(agent: ContainerView) -> float:
+    first, last = seconds(agent.started), seconds(agent.finished)
+    return 0.0 if first is None or last is None else last - first
+
+
+def _exceeded(view: PodView) -> Loss | None:
+    """Return a loss where it was not the agent who wrote too much."""
+    if _OUR_VOLUMES.search(view.message):
+        return Loss("bundle_too_large", f"{view.reason}: {view.message}; raise environment.resources.disk")
+    return None
+
+
+# --- before the agent ---------------------------------------------------------------------------------------------------------------------
+
+
+def _failed_init(view: PodView) -> Loss | None:
+    for each in view.init:
+        if each.state != "terminated" or each.exit_code == 0:
+            continue
+        cause = _PREPARE.get(each.exit_code or 0)
+        if cause is None and _is_being_ended(view) and each.exit_code in _FROM_OUTSIDE:
+            return None  # not its own failure
+        return Loss(
+            cause or "prepare_failed", f"{each.name} ended with {each.exit_code} {each.reason}: {_message(each)}"
+        )
+    return None
+
+
+def _message(container: ContainerView) -> str:
+    said = _said(container).get("message")
+    text = said if isinstance(said, str) else container.message
+    return " ".join(text.split())[:500] or "it said nothing"
+
+
+def _said(container: ContainerView) -> dict[str, Any]:
+    """Return a container's last words where they are JSON."""
+    try:
+        said = json.loads(container.message)
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
