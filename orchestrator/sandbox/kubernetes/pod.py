@@ -13,6 +13,7 @@ from orchestrator.errors import GatewayError, InfrastructureError, SandboxError
 from orchestrator.interfaces import Delivery, Ending, Frozen, Gateway, SandboxSpec
 from orchestrator.records.outcome import Exit
 from orchestrator.records.state import Finding
+from orchestrator.sandbox.kubernetes import names
 from orchestrator.sandbox.kubernetes.api import Api
 from orchestrator.sandbox.kubernetes.creator import Creator
 from orchestrator.sandbox.kubernetes.endings import (
@@ -152,12 +153,23 @@ class PodSandbox:
                 if isinstance(said, Ending):
                     return said
                 if isinstance(said, Loss):
-                    raise await self._lost(said)
+                    return await self._left_before(said)
                 if ran(self._view):
                     self._runs.set()
                 await self._news()
         finally:
             self._runs.set()
+
+    async def _left_before(self, loss: Loss) -> Ending:
+        """Return the ending of an agent that had ended before its pod was lost, as its freezer tells. Raises SandboxError: it had not."""
+        agent = self._view.container(names.AGENT)
+        if agent is not None and agent.state == "running":  # nobody has seen more of it, and the pod is not coming back
+            with contextlib.suppress(InfrastructureError, TimeoutError):
+                async with asyncio.timeout(self._around.pace.settle):
+                    delivery = await self._around.gateway.delivered(self._spec.name)
+                    if not delivery.interrupted:
+                        return ending_of(delivery, self._spec)
+        raise await self._lost(loss)
 
     def _facts(self) -> Facts:
         return Facts(
@@ -283,17 +295,11 @@ class LeftSandbox:
         """It does not run any more."""
 
     async def ended(self) -> Ending:
-        """Return the ending as the supervisor in the pod noted it: nobody saw the container's own."""
-        said, now = self._delivery, time.time()
-        ended = min(said.ended or now, now)
-        started = min(said.started or ended, ended)
-        return Ending(
-            exit=said.exit or Exit(),
-            cause="wall_clock" if ended - started >= self._spec.limits.wall_seconds else "exited",
-            started=started,
-            ended=ended,
-            findings=(Finding(type="ending_not_seen", detail="the pod was gone before its end was seen"),),
-        )
+        """Return the ending as the supervisor in the pod noted it. Raises SandboxError when the pod had been ended from outside."""
+        if self._delivery.interrupted:
+            msg = f"pod {names.pod_name(self._spec.name)}: it was deleted or evicted while its agent ran and nobody drove the run"
+            raise SandboxError(msg, cause="pod_deleted")
+        return ending_of(self._delivery, self._spec)
 
     async def stop(self) -> None:
         """It is over."""
@@ -301,6 +307,21 @@ class LeftSandbox:
     async def freeze(self) -> Frozen:
         """Return what was delivered."""
         return frozen_of(self._delivery, self._spec.limits.disk_bytes)
+
+
+def ending_of(delivery: Delivery, spec: SandboxSpec) -> Ending:
+    """Return how an agent ended whose container nobody saw end: by what its supervisor noted where the agent can write."""
+    now = time.time()
+    ended = min(delivery.ended or now, now)
+    started = min(delivery.started or ended, ended)
+    over = ended - started >= spec.limits.wall_seconds
+    return Ending(
+        exit=delivery.exit or Exit(),
+        cause="stopped" if delivery.cancelled else "wall_clock" if over else "exited",
+        started=started,
+        ended=ended,
+        findings=(Finding(type="ending_not_seen", detail="the pod was gone before its end was seen"),),
+    )
 
 
 def frozen_of(delivery: Delivery, disk_bytes: int) -> Frozen:
