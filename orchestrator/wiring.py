@@ -25,7 +25,7 @@ from orchestrator.interfaces import (
 )
 from orchestrator.records.base import BlobRef
 from orchestrator.records.event import Event
-from orchestrator.settings import Settings
+from orchestrator.settings import Kubernetes, Settings
 from orchestrator.spec.agent import Agent, Price
 
 if TYPE_CHECKING:
@@ -117,9 +117,16 @@ def agent_requires(agent: Agent) -> tuple[str, ...]:
 
 def gateway_client(socket_path: str, door: str, token: str) -> AbstractAsyncContextManager[Gateway]:
     """Return the driver's side of a gateway, to be opened."""
-    from orchestrator.gateway.client import GatewayClient
+    from orchestrator.gateway.client import machine_gateway
 
-    return GatewayClient(socket_path, door, token)
+    return machine_gateway(socket_path, door, token)
+
+
+def cluster_gateway(kubernetes: Kubernetes, token: str) -> AbstractAsyncContextManager[Gateway]:
+    """Return the driver's side of a cluster's gateways, to be opened. The settings name at least one, and the relay."""
+    from orchestrator.gateway.client import cluster_gateways
+
+    return cluster_gateways(kubernetes.gateways, kubernetes.agent_gateways, kubernetes.relay or "", token)
 
 
 def grader_client(socket_path: str, token: str) -> AbstractAsyncContextManager[Grader]:
@@ -193,3 +200,23 @@ async def serve_gateway(line: bytes) -> None:
         msg = "the gateway's configuration must be one JSON line with store, cache and gateway on standard input; `submit` starts it so"
         raise SpecError(msg) from None
     await serve(config, store, TrajectoryFolder(config.folder), bundle_source(store, cache))
+
+
+async def serve_cluster_gateway(path: Path) -> None:
+    """Serve the gateway of a cluster as a file says, until SIGTERM. Raises SpecError with every problem of the file, and GatewayError."""
+    from orchestrator.gateway.cluster import serve_cluster_gateway as serve
+    from orchestrator.gateway.service_file import read_gateway_file
+    from orchestrator.trace.write import TrajectoryFolder
+
+    file, config = read_gateway_file(path)
+    store = object_store(file.store)
+    await serve(config, store, TrajectoryFolder(config.folder), bundle_source(store, file.cache))
+
+
+async def serve_relay(path: Path) -> None:
+    """Serve the relay of a cluster as a file says, until SIGTERM. Raises SpecError with every problem of the file, and GatewayError."""
+    from orchestrator.gateway.relay_service import serve_relay as serve
+    from orchestrator.gateway.service_file import read_relay_file
+
+    file, config = read_relay_file(path)
+    await serve(config, object_store(file.store))

@@ -1,16 +1,18 @@
-"""``orchestrate serve``: services of a run. The driver starts them; people start them only to look."""
+"""``orchestrate serve``: services of a run. On one machine the driver starts them; on a cluster the chart does."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from orchestrator.cli.options import run_async
 
-serve = typer.Typer(
-    name="serve", help="Run a service. Its configuration is one JSON line on standard input.", no_args_is_help=True
-)
+serve = typer.Typer(name="serve", help="Run a service of a cluster.", no_args_is_help=True)
+
+ConfigOption = Annotated[Path, typer.Option("--config", metavar="FILE", help="JSON file with its configuration.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -24,8 +26,37 @@ def _services() -> None:
 
 
 @serve.command()
-def gateway() -> None:
-    """Serve the gateway and relay until standard input ends."""
-    from orchestrator.wiring import serve_gateway
+def gateway(
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", metavar="FILE", help="JSON file with its configuration; else one JSON line on standard input."
+        ),
+    ] = None,
+) -> None:
+    """Serve the gateway: of a cluster, until SIGTERM; without a file that of one machine, with the relay in it."""
+    from orchestrator.wiring import serve_cluster_gateway, serve_gateway
 
-    run_async(serve_gateway(sys.stdin.buffer.readline()))
+    if config is None:
+        run_async(serve_gateway(sys.stdin.buffer.readline()))
+        return
+    _log_plainly()
+    run_async(serve_cluster_gateway(config))
+
+
+@serve.command()
+def relay(config: ConfigOption) -> None:
+    """Serve a relay of a cluster until SIGTERM."""
+    from orchestrator.wiring import serve_relay
+
+    _log_plainly()
+    run_async(serve_relay(config))
+
+
+def _log_plainly() -> None:
+    """Log what services say as plain lines on standard error."""
+    import logging
+
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    for noisy in ("botocore", "boto3", "urllib3", "aiohttp", "asyncio"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -1,86 +1,132 @@
-"""The unix socket's side: the driver registers, waits and seals; the freezer waits and delivers."""
+"""The driver's side: it registers, waits, stops and seals. On one machine freezers come this way too, by the same unix socket; on a cluster
+relays and the reaper do, with tokens of their own.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import hmac
 import logging
-from collections.abc import Awaitable, Callable
-from typing import TypeVar, get_args
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Literal, TypeVar
 
 from aiohttp import web
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, SecretStr
 
+import orchestrator
 from orchestrator.errors import StoreError
-from orchestrator.gateway.launch import Launch, Part
+from orchestrator.gateway.delivery import LaunchDesk, delivery
+from orchestrator.gateway.launch import Launch
+from orchestrator.gateway.past import delivered_name, stored_seal
+from orchestrator.gateway.pods import LONG_POLL_SECONDS, first_of, parse
 from orchestrator.gateway.probe import probe
 from orchestrator.gateway.refusal import Refusal
-from orchestrator.gateway.registry import Registry
-from orchestrator.gateway.relay import put_state
-from orchestrator.gateway.sealing import seal, stored_seal
+from orchestrator.gateway.registry import Registry, unknown_launch
+from orchestrator.gateway.relay import PARTS, Relay
+from orchestrator.gateway.sealing import seal
 from orchestrator.gateway.tokens import bearer
-from orchestrator.gateway.wire import LaunchBody, LaunchName, ProbeBody, StopAnswer
+from orchestrator.gateway.wire import (
+    AdmitBody,
+    Delivered,
+    Instance,
+    LaunchBody,
+    LaunchName,
+    PartBody,
+    Parts,
+    ProbeBody,
+    StopAnswer,
+)
 from orchestrator.interfaces import ObjectStore
+from orchestrator.records.outcome import Seal
 
 log = logging.getLogger(__name__)
 
-LONG_POLL_SECONDS = 25.0
-"""How long a request for ``stop`` is held."""
+_WRONG = "not_authorised"
+"""The asker's own token is wrong, not one that is asked about."""
+AdminRole = Literal["driver", "relay", "reaper"]
+_MOST_BYTES = 4 << 20
 
-Model = TypeVar("Model", bound=BaseModel)
+Name = TypeVar("Name", bound=LaunchName)
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-_PARTS: dict[str, Part] = {part: part for part in get_args(Part)}
 
 
 class AdminSide:
-    """Handlers of the unix socket."""
+    """Handlers of those who run launches. ``tokens`` says who may come: each role has its own endpoints."""
 
-    def __init__(self, registry: Registry, store: ObjectStore, admin_token: str) -> None:
+    def __init__(self, registry: Registry, store: ObjectStore, tokens: Mapping[AdminRole, SecretStr]) -> None:
         self._registry = registry
         self._store = store
-        self._admin_token = admin_token
+        self._tokens = tokens
+        self._desk = LaunchDesk(registry)
 
     def application(self) -> web.Application:
         """Return the application to serve."""
-        app = web.Application(middlewares=[_typed_errors], client_max_size=4 << 20)
+        app = _application()
         app.add_routes(
             [
-                web.get("/healthz", _healthz),
-                web.post("/admin/launches", self._register),
-                web.get("/admin/runs/{run}", self._spending),
-                web.get("/admin/launches/{launch}/stop", self._stop),
-                web.post("/admin/launches/{launch}/seal", self._seal),
-                web.post("/admin/probe", self._probe),
-                web.get("/launch/stop", self._freezer_stop),
-                web.put(f"/launch/state/{{part:{'|'.join(_PARTS)}}}", self._state),
+                web.get("/admin/instance", self._only("driver", self._instance)),
+                web.post("/admin/launches", self._only("driver", self._register)),
+                web.get("/admin/runs/{run}", self._only("driver", self._spending)),
+                web.get("/admin/launches/{launch}/stop", self._only("driver", self._stop)),
+                web.post("/admin/launches/{launch}/stop", self._only("driver", self._halt)),
+                web.post("/admin/launches/{launch}/seal", self._only("driver", self._seal)),
+                web.get("/admin/launches/{launch}/delivered", self._only("driver", self._delivered)),
+                web.post("/admin/probe", self._only("driver", self._probe)),
             ]
         )
+        if "relay" in self._tokens:
+            app.add_routes(
+                [
+                    web.post("/relay/admit", self._only("relay", self._admit)),
+                    web.post("/relay/parts", self._only("relay", self._parts)),
+                ]
+            )
+        if "reaper" in self._tokens:
+            app.add_routes([web.post("/reaper/launches/{launch}/seal", self._only("reaper", self._reap))])
         return app
 
+    def _only(self, role: AdminRole, handler: _Handler) -> _Handler:
+        """Return the handler for those alone who show the token of the role."""
+        wanted = self._tokens[role].get_secret_value().encode()
+
+        async def checked(request: web.Request) -> web.StreamResponse:
+            shown = bearer(request.headers.get("Authorization")).encode("utf-8", "surrogateescape")
+            if not hmac.compare_digest(shown, wanted):
+                raise Refusal(401, _WRONG, f"the {role}'s token is missing or wrong", close=True)
+            return await handler(request)
+
+        return checked
+
+    async def _instance(self, _request: web.Request) -> web.Response:
+        return _json(Instance(instance=self._registry.instance, version=orchestrator.__version__))
+
     async def _register(self, request: web.Request) -> web.Response:
-        self._authorise(request)
-        body = await _parse(LaunchBody, request)
-        return _json(await self._registry.register(body))
+        return _json(await self._registry.register(await _named(LaunchBody, request)))
 
     async def _spending(self, request: web.Request) -> web.Response:
-        self._authorise(request)
         return _json(self._registry.spending(request.match_info["run"]))
 
     async def _stop(self, request: web.Request) -> web.Response:
-        self._authorise(request)
-        return _json(await _wait_for_stop(self._registry.find(request.match_info["launch"])))
+        launch = self._find(request)
+        await first_of(launch.stop, launch.sealed, seconds=LONG_POLL_SECONDS)
+        return _json(
+            StopAnswer(stopped=launch.stopped if launch.stop.is_set() else None, sealed=launch.sealed.is_set())
+        )
+
+    async def _halt(self, request: web.Request) -> web.Response:
+        launch = self._find(request)
+        if not launch.stop.is_set():  # a limit that was reached first is the reason
+            launch.pod.halted.set()
+        return _json(
+            StopAnswer(stopped=launch.stopped if launch.stop.is_set() else None, sealed=launch.sealed.is_set())
+        )
 
     async def _probe(self, request: web.Request) -> web.Response:
-        self._authorise(request)
-        body = await _parse(ProbeBody, request)
-        return _json(await probe(self._registry.configured(body.model)))
-
-    async def _freezer_stop(self, request: web.Request) -> web.Response:
-        return _json(await _wait_for_stop(self._freezer(request)))
+        body = parse(ProbeBody, await request.read())
+        return _json(await probe(self._registry.models.configured(body.model)))
 
     async def _seal(self, request: web.Request) -> web.Response:
-        self._authorise(request)
-        name = await _parse(LaunchName, request)
+        name = await _named(LaunchName, request)
         if name.id != request.match_info["launch"]:
             raise Refusal(400, "launch_differs", "the launch in the path is not the one in the body")
         self._registry.check_epoch(name.run, name.epoch)
@@ -88,24 +134,76 @@ class AdminSide:
             launch = self._registry.find(name.id)
         except Refusal:
             # After a restart: a launch that was sealed before keeps its seal.
-            found = await stored_seal(name, self._store)
+            found = await stored_seal(name, self._store, any_epoch=self._registry.serves_pods)
             if found is None:
                 raise
             return _json(found)
+        return _json(await self._sealed(launch))
+
+    async def _reap(self, request: web.Request) -> web.Response:
+        return _json(await self._sealed(self._find(request)))
+
+    async def _sealed(self, launch: Launch) -> Seal:
         # A caller that hangs up must not leave a launch half sealed.
-        return _json(await asyncio.shield(asyncio.create_task(seal(launch, self._store))))
+        return await asyncio.shield(asyncio.create_task(seal(launch, self._store)))
+
+    async def _delivered(self, request: web.Request) -> web.Response:
+        name: LaunchName | None
+        try:
+            launch = self._find(request)
+        except Refusal:
+            # After a restart: what was delivered before is in the store. Whoever gives the whole name can have it.
+            name = await delivered_name(_name_of(request), self._store)
+            if name is None:
+                raise
+        else:
+            await first_of(launch.pod.delivered, seconds=LONG_POLL_SECONDS)
+            name = launch.body if launch.pod.delivered.is_set() else None
+        found = None if name is None else await delivery(name, self._store)
+        return _json(found or Delivered())
+
+    async def _admit(self, request: web.Request) -> web.Response:
+        body = parse(AdmitBody, await request.read())
+        return _json(await self._desk.admit(body.token, body.peer))
+
+    async def _parts(self, request: web.Request) -> web.Response:
+        body = parse(PartBody, await request.read())
+        return _json(Parts(done=dict(await self._desk.commit(body.launch, body.part, body.blob))))
+
+    def _find(self, request: web.Request) -> Launch:
+        return self._registry.find(request.match_info["launch"])
+
+
+class FreezerSide:
+    """The relay on one machine: freezers come by the driver's unix socket, with the freezer's token."""
+
+    def __init__(self, registry: Registry, store: ObjectStore) -> None:
+        self._desk = LaunchDesk(registry)
+        self._registry = registry
+        self._relay = Relay(store)
+
+    def add_to(self, app: web.Application) -> None:
+        """Add the handlers."""
+        app.add_routes(
+            [
+                web.get("/launch/stop", self._stop),
+                web.put(f"/launch/state/{{part:{'|'.join(PARTS)}}}", self._state),
+            ]
+        )
+
+    async def _stop(self, request: web.Request) -> web.Response:
+        launch = self._registry.bearer_of(bearer(request.headers.get("Authorization")), "freezer")
+        await first_of(launch.stop, launch.pod.halted, launch.sealed, seconds=LONG_POLL_SECONDS)
+        return _json(launch.orders())
 
     async def _state(self, request: web.Request) -> web.Response:
-        part = _PARTS[request.match_info["part"]]
-        return await put_state(self._freezer(request), part, request, self._store)
+        return await self._relay.put(self._desk, PARTS[request.match_info["part"]], request)
 
-    def _freezer(self, request: web.Request) -> Launch:
-        return self._registry.freezer(bearer(request.headers.get("Authorization")))
 
-    def _authorise(self, request: web.Request) -> None:
-        shown = bearer(request.headers.get("Authorization")).encode("utf-8", "surrogateescape")
-        if not hmac.compare_digest(shown, self._admin_token.encode()):
-            raise Refusal(401, "bad_token", "the admin token is missing or wrong", close=True)
+def _application() -> web.Application:
+    app = web.Application(middlewares=[_typed_errors], client_max_size=_MOST_BYTES)
+    app.router.add_get("/healthz", _healthz)
+    return app
 
 
 @web.middleware
@@ -123,28 +221,30 @@ async def _healthz(_request: web.Request) -> web.Response:
     return web.json_response({"ok": True})
 
 
-async def _wait_for_stop(launch: Launch) -> StopAnswer:
-    waits = [asyncio.create_task(launch.stop.wait()), asyncio.create_task(launch.sealed.wait())]
-    try:
-        await asyncio.wait(waits, timeout=LONG_POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()
-    return StopAnswer(stopped=launch.stopped if launch.stop.is_set() else None, sealed=launch.sealed.is_set())
+async def _named(model: type[Name], request: web.Request) -> Name:
+    return _checked(parse(model, await request.read()))
 
 
-async def _parse(model: type[Model], request: web.Request) -> Model:
+def _name_of(request: web.Request) -> LaunchName:
+    """Return the launch that the query names in full. Raises Refusal 404 when it does not."""
+    query = request.query
     try:
-        found = model.model_validate_json(await request.read())
-        if isinstance(found, LaunchName):
-            _ = found.trial_id
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        msg = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-        raise Refusal(400, "invalid_request", msg) from None
+        name = LaunchName(
+            run=query["run"], trial=query["trial"], launch=int(query["launch"]), epoch=int(query["epoch"])
+        )
+    except (KeyError, ValueError):
+        raise unknown_launch(request.match_info["launch"]) from None
+    if name.id != request.match_info["launch"]:
+        raise Refusal(400, "launch_differs", "the launch in the path is not the one in the query")
+    return _checked(name)
+
+
+def _checked(name: Name) -> Name:
+    try:
+        _ = name.trial_id
     except ValueError as error:
         raise Refusal(400, "invalid_request", str(error)) from None
-    return found
+    return name
 
 
 def _json(record: BaseModel) -> web.Response:

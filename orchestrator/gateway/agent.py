@@ -1,4 +1,4 @@
-"""What an agent can ask of the gateway, on its own launch's listener, with its own launch's token. Read this beside ``chat``."""
+"""What an agent can ask of the gateway, with its own launch's token. Read this beside ``chat``."""
 
 from __future__ import annotations
 
@@ -38,11 +38,12 @@ class AgentSide:
         """Return the request handler of one launch's listener."""
 
         async def handle(request: web.BaseRequest) -> web.StreamResponse:
-            return await self._answer(launch, request)
+            return await self.answer(launch, request)
 
         return handle
 
-    async def _answer(self, launch: Launch, request: web.BaseRequest) -> web.StreamResponse:
+    async def answer(self, launch: Launch, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer a request that came from the launch's sandbox. Nothing is raised."""
         what = f"{printable(request.method, 20)} {printable(request.path, 100)}"
         try:
             return await self._route(launch, request)

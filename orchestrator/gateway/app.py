@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
-import signal
 import socket
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-import aiohttp
-from aiohttp import web
-
 from orchestrator.errors import GatewayError
-from orchestrator.gateway.admin import AdminSide
+from orchestrator.gateway.admin import AdminSide, FreezerSide
 from orchestrator.gateway.config import GatewayConfig
 from orchestrator.gateway.door import Door
 from orchestrator.gateway.registry import Registry
+from orchestrator.gateway.serving import provider_session, serving, until_terminated
 from orchestrator.interfaces import BundleSource, ObjectStore, TrajectoryFactory
 
 _BACKLOG = 512
@@ -34,11 +30,7 @@ async def serve_gateway(
     Raises GatewayError when a socket cannot be made.
     """
     over = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, over.set)
-    # Agents may hold many connections each, and the usual soft limit of 1024 descriptors is soon used up for all.
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    until_terminated(over)
     _watch_stdin(over)
     async with running_gateway(config, store, trajectories, bundles):
         sys.stdout.write('{"ready": true}\n')
@@ -51,37 +43,17 @@ async def running_gateway(
     config: GatewayConfig, store: ObjectStore, trajectories: TrajectoryFactory, bundles: BundleSource
 ) -> AsyncIterator[Registry]:
     """Serve while the context is open. Raises GatewayError when a socket cannot be made."""
-    async with aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
-        trust_env=False,
-    ) as session:
-        registry = Registry(config, trajectories, bundles, session)
-        admin = AdminSide(registry, store, config.admin_token.get_secret_value())
-        runner = web.AppRunner(admin.application(), access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        door: Door | None = None
-        try:
-            await web.SockSite(runner, _unix_socket(config.socket)).start()
-            door = Door(_unix_socket(config.door), registry.opened)
-            yield registry
-        finally:
-            if door is not None:
-                await door.close()
-            await _close_launches(registry)
-            await runner.cleanup()
-            _remove(config.socket, config.door)
-
-
-async def _close_launches(registry: Registry) -> None:
-    """Let nothing go on. The launches are lost: what is not sealed cannot be sealed by anybody."""
-    for launch in registry.all():
-        launch.stop_clock()
-        for call in list(launch.calls):
-            call.cancel()
-        if launch.listener is not None and launch.seal is None:
-            await launch.listener.close()
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(provider_session())
+        registry = Registry(config, store, trajectories, bundles, session)
+        app = AdminSide(registry, store, {"driver": config.admin_token}).application()
+        FreezerSide(registry, store).add_to(app)
+        stack.callback(_remove, config.socket, config.door)
+        await stack.enter_async_context(serving(app, _unix_socket(config.socket)))
+        stack.push_async_callback(registry.abandon)
+        door = Door(_unix_socket(config.door), registry.opened)
+        stack.push_async_callback(door.close)
+        yield registry
 
 
 def _unix_socket(path: str) -> socket.socket:

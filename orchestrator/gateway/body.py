@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -61,7 +61,7 @@ class Holding:
 async def read_json(request: web.BaseRequest, limits: AgentLimits, holding: Holding) -> dict[str, Any]:
     """Return the JSON object of a request body. Raises Refusal."""
     holding.take(_REQUEST_BYTES)
-    data = await _read(request, limits, holding)
+    data = await read_body(request, limits.body_bytes, limits.body_seconds, holding.take)
     count = count_values(data, limits.values)
     if count > limits.values:
         msg = f"the request body has more than {limits.values} values"
@@ -81,27 +81,30 @@ async def read_json(request: web.BaseRequest, limits: AgentLimits, holding: Hold
     return value
 
 
-async def _read(request: web.BaseRequest, limits: AgentLimits, holding: Holding) -> bytes:
+async def read_body(
+    request: web.BaseRequest, most: int, seconds: float, take: Callable[[int], None] = lambda _size: None
+) -> bytes:
+    """Return a request's body of at most ``most`` bytes; ``take`` hears of each piece and may refuse it. Raises Refusal."""
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":
         msg = "compressed request bodies are not taken; send it without Content-Encoding"
         raise Refusal(415, "unsupported_encoding", msg, close=True)
     length = request.content_length
-    if length is not None and length > limits.body_bytes:
-        raise _too_large(limits)
+    if length is not None and length > most:
+        raise _too_large(most)
     parts: list[bytes] = []
     size = 0
     try:
-        async with asyncio.timeout(limits.body_seconds):
+        async with asyncio.timeout(seconds):
             if request.headers.get("Expect", "").lower() == "100-continue":
                 await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             async for part in request.content.iter_any():
                 size += len(part)
-                if size > limits.body_bytes:
-                    raise _too_large(limits)
-                holding.take(len(part))
+                if size > most:
+                    raise _too_large(most)
+                take(len(part))
                 parts.append(part)
     except TimeoutError:
-        msg = f"the request body did not arrive within {limits.body_seconds:g} s"
+        msg = f"the request body did not arrive within {seconds:g} s"
         raise Refusal(408, "request_timeout", msg, finding=True, close=True) from None
     except (OSError, ClientError, HttpProcessingError, RequestPayloadError):
         # Whatever is wrong with the transfer is the sender's: nobody else has a hand in this connection.
@@ -139,6 +142,6 @@ def within_depth(value: Any, depth: int) -> bool:
     return False
 
 
-def _too_large(limits: AgentLimits) -> Refusal:
-    msg = f"the request body is larger than {limits.body_bytes} bytes"
+def _too_large(most: int) -> Refusal:
+    msg = f"the request body is larger than {most} bytes"
     return Refusal(413, "request_too_large", msg, finding=True, close=True)

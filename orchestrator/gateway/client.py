@@ -1,15 +1,18 @@
-"""The driver's side of the gateway, over its unix socket."""
+"""The driver's side of the gateways: one on its own machine, or several on a cluster, of which each launch has one."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import hashlib
+from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
-from urllib.parse import quote
+from typing import Protocol, Self
+from urllib.parse import quote, urlsplit
 
-from pydantic import BaseModel, ValidationError
-
-from orchestrator.errors import GatewayError, StoreError
+from orchestrator.errors import GatewayError
+from orchestrator.gateway.line import RESTARTED, Line, is_unanswered
+from orchestrator.gateway.resolve import resolve
 from orchestrator.gateway.wire import (
     Delivered,
     FreezeReport,
@@ -25,21 +28,31 @@ from orchestrator.interfaces import (
     Door,
     Frozen,
     LaunchRequest,
+    PodDoor,
+    PodSink,
     ProbeResult,
     Registration,
     RelaySink,
     Spending,
 )
-from orchestrator.records.ids import TrialId
+from orchestrator.records.ids import TrialId, launch_id
 from orchestrator.records.outcome import Seal
+from orchestrator.records.state import Finding
 
-if TYPE_CHECKING:
-    import aiohttp
+PATIENCE_SECONDS = 120.0
+"""How long a gateway of a cluster may be away: its pod is started again, or moves to another node."""
 
-_CONNECT_SECONDS = 10
-_ANSWER_SECONDS = 120
-Answer = TypeVar("Answer", bound=BaseModel)
-_RESTARTED = {"unknown_launch": "gateway_restarted"}
+
+class Entrance(Protocol):
+    """How sandboxes get in."""
+
+    async def of(self, made: Registered, index: int) -> tuple[Door | PodDoor, RelaySink | PodSink]:
+        """Return door and sink of a launch that gateway number ``index`` has registered. Raises GatewayError."""
+        ...
+
+    def forget(self) -> None:
+        """Find addresses anew: a gateway did not answer."""
+        ...
 
 
 class GatewayClient:
@@ -51,11 +64,9 @@ class GatewayClient:
     with the store's own cause.
     """
 
-    def __init__(self, socket: str, door: str, admin_token: str) -> None:
-        self._socket = socket
-        self._door = door
-        self._token = admin_token
-        self._session: aiohttp.ClientSession | None = None
+    def __init__(self, lines: Sequence[Line], entrance: Entrance) -> None:
+        self._lines = lines
+        self._entrance = entrance
         self._names: dict[str, LaunchName] = {}
 
     async def __aenter__(self) -> Self:
@@ -68,26 +79,27 @@ class GatewayClient:
 
     async def close(self) -> None:
         """Close all connections."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        for line in self._lines:
+            await line.close()
 
     async def register(self, request: LaunchRequest) -> Registration:
         """Make a launch known. Raises GatewayError, StoreError."""
         body = LaunchBody.of(request)
-        made = await self._ask("POST", "/admin/launches", Registered, body)
+        index = self._index(body.id)
+        try:
+            made = await self._lines[index].ask("POST", "/admin/launches", Registered, body)
+        except GatewayError as error:
+            if is_unanswered(error):
+                self._entrance.forget()
+            raise
         self._names[made.launch] = LaunchName(run=body.run, trial=body.trial, launch=body.launch, epoch=body.epoch)
-        return Registration(
-            launch=made.launch,
-            agent_token=made.agent_token,
-            door=Door(socket=self._door, token=made.freezer_token),
-            sink=RelaySink(socket=self._socket, token=made.freezer_token),
-        )
+        door, sink = await self._entrance.of(made, index)
+        return Registration(launch=made.launch, agent_token=made.agent_token, door=door, sink=sink)
 
     async def stop_reason(self, launch: str) -> StopWord:
         """Wait until the gateway wants the launch stopped. Raises GatewayError, ``launch_sealed`` when it was sealed instead."""
         while True:
-            answer = await self._ask("GET", f"/admin/launches/{launch}/stop", StopAnswer)
+            answer = await self._of(launch).ask("GET", f"/admin/launches/{launch}/stop", StopAnswer)
             if answer.stopped is not None:
                 return answer.stopped
             if answer.sealed:
@@ -100,85 +112,139 @@ class GatewayClient:
         if name is None:
             msg = f"launch {launch} was not registered by this driver"
             raise GatewayError(msg, cause="gateway_unknown_launch")
-        return await self._ask("POST", f"/admin/launches/{launch}/seal", Seal, name)
+        return await self._of(launch).ask("POST", f"/admin/launches/{launch}/seal", Seal, name)
 
     async def stop(self, launch: str) -> None:
         """Have the launch stopped by its pod's freezer. Raises GatewayError."""
-        await self._ask("POST", f"/admin/launches/{launch}/stop", StopAnswer)
+        await self._of(launch).ask("POST", f"/admin/launches/{launch}/stop", StopAnswer)
 
     async def delivered(self, launch: str) -> Delivery:
         """Wait until a pod's freezer has delivered. Raises GatewayError, StoreError."""
+        name = self._names.get(launch)
+        query = None if name is None else {key: str(value) for key, value in name.model_dump().items()}
         while True:
-            answer = await self._ask("GET", f"/admin/launches/{launch}/delivered", Delivered)
+            answer = await self._of(launch).ask("GET", f"/admin/launches/{launch}/delivered", Delivered, query=query)
             if answer.report is not None:
                 return _delivery(answer, answer.report)
 
     async def probe(self, model: str) -> ProbeResult:
         """Make one tiny call to a model. Raises GatewayError."""
-        return await self._ask("POST", "/admin/probe", ProbeResult, ProbeBody(model=model))
+        return await self._lines[0].ask("POST", "/admin/probe", ProbeResult, ProbeBody(model=model))
 
     async def spending(self, run: str) -> Spending:
-        """Return what the launches of a run have used here so far. Raises GatewayError."""
-        return await self._ask("GET", f"/admin/runs/{quote(run, safe='')}", Spending)
+        """Return what the launches of a run have used at all gateways so far. Raises GatewayError."""
+        path = f"/admin/runs/{quote(run, safe='')}"
+        found = await asyncio.gather(*(line.ask("GET", path, Spending) for line in self._lines))
+        return Spending(
+            running=sum(each.running for each in found),
+            steps=sum(each.steps for each in found),
+            cost_nano_usd=sum(each.cost_nano_usd for each in found),
+        )
 
     async def seal_lost(self, run: str, trial: TrialId, launch: int, epoch: int) -> Seal | None:
-        """Seal a launch that another client registered; None when the gateway does not know it. Raises GatewayError."""
+        """Seal a launch that another client registered; None when no gateway knows it. Raises GatewayError, StoreError.
+
+        Its own gateway is asked first, then the others: there may have been fewer when it was registered.
+        """
         name = LaunchName(run=run, trial=str(trial), launch=launch, epoch=epoch)
-        try:
-            return await self._ask("POST", f"/admin/launches/{name.id}/seal", Seal, name)
-        except GatewayError as error:
-            if error.cause == _RESTARTED["unknown_launch"]:
-                return None
-            raise
+        first = self._of(launch_id(run, trial, launch))
+        for line in (first, *(each for each in self._lines if each is not first)):
+            try:
+                return await line.ask("POST", f"/admin/launches/{name.id}/seal", Seal, name)
+            except GatewayError as error:
+                if error.cause != RESTARTED:
+                    raise
+        return None
 
-    async def _ask(self, method: str, path: str, answer: type[Answer], body: BaseModel | None = None) -> Answer:
-        status, data = await self._send(method, path, body)
-        if status != 200:
-            raise _refused(status, data, f"{method} {path}")
-        try:
-            return answer.model_validate_json(data)
-        except (ValidationError, StoreError) as error:
-            msg = f"the gateway's answer to {method} {path} is not a {answer.__name__}"
-            raise GatewayError(msg, cause="gateway_garbled") from error
+    def _of(self, launch: str) -> Line:
+        return self._lines[self._index(launch)]
 
-    async def _send(self, method: str, path: str, body: BaseModel | None) -> tuple[int, bytes]:
-        import aiohttp
+    def _index(self, launch: str) -> int:
+        """Return the number of a launch's gateway: the same in every process, and for most launches also when there are more gateways."""
 
-        session = self._connected()
-        data = body.model_dump_json().encode() if body is not None else None
-        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
-        try:
-            async with session.request(method, f"http://gateway{path}", data=data, headers=headers) as response:
-                return response.status, await response.read()
-        except aiohttp.ClientConnectorError as error:
-            msg = f"the gateway at {self._socket} cannot be reached: {error.os_error.strerror}"
-            raise GatewayError(msg, cause="gateway_unreachable") from None
-        except TimeoutError:
-            msg = f"the gateway did not answer {method} {path} within {_ANSWER_SECONDS} s"
-            raise GatewayError(msg, cause="gateway_timeout") from None
-        except (aiohttp.ClientError, OSError) as error:
-            msg = f"the connection to the gateway broke at {method} {path}: {type(error).__name__}"
-            raise GatewayError(msg, cause="gateway_lost") from None
+        def weight(index: int) -> bytes:
+            return hashlib.sha256(f"{self._lines[index].url}\0{launch}".encode()).digest()
 
-    def _connected(self) -> aiohttp.ClientSession:
-        import aiohttp
+        return max(range(len(self._lines)), key=weight)
 
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.UnixConnector(self._socket, limit=0),
-                timeout=aiohttp.ClientTimeout(total=_ANSWER_SECONDS, sock_connect=_CONNECT_SECONDS),
-                cookie_jar=aiohttp.DummyCookieJar(),
-            )
-        return self._session
+
+class MachineEntrance:
+    """Sandboxes on this machine hand their listening socket through the door and deliver to the gateway's own socket."""
+
+    def __init__(self, socket: str, door: str) -> None:
+        self._socket = socket
+        self._door = door
+
+    async def of(self, made: Registered, index: int) -> tuple[Door, RelaySink]:
+        """Return door and sink of a launch."""
+        del index  # there is one
+        token = made.freezer_token
+        return Door(socket=self._door, token=token), RelaySink(socket=self._socket, token=token)
+
+    def forget(self) -> None:
+        """Forget nothing: sockets do not move."""
+
+
+class PodEntrance:
+    """Pods reach their gateway and the relay by IP address: they have no DNS."""
+
+    def __init__(self, gateways: Sequence[str], relay: str) -> None:
+        self._gateways = gateways
+        parts = urlsplit(relay)
+        self._relay = parts.netloc if parts.port else f"{parts.netloc}:80"
+        self._found: dict[str, str] = {}
+
+    async def of(self, made: Registered, index: int) -> tuple[PodDoor, PodSink]:
+        """Return door and sink of a launch. Raises GatewayError when an address cannot be found."""
+        if made.prepare_token is None:
+            msg = f"gateway {index} serves one machine, no pods; name gateways of a cluster in kubernetes.gateways"
+            raise GatewayError(msg, cause="gateway_not_for_pods")
+        door = PodDoor(
+            address=f"http://{await self._address(self._gateways[index])}",
+            relay=f"http://{await self._address(self._relay)}",
+            index=index,
+            instance=made.instance,
+            agent_token=made.agent_token,
+            prepare_token=made.prepare_token,
+            token=made.freezer_token,
+            known=made.known,
+            begun=made.begun,
+            sealed=made.sealed,
+        )
+        return door, PodSink(launch=made.launch, token=made.freezer_token)
+
+    def forget(self) -> None:
+        """Resolve names anew."""
+        self._found.clear()
+
+    async def _address(self, target: str) -> str:
+        if target not in self._found:
+            try:
+                self._found[target] = await resolve(target)
+            except (OSError, ValueError) as error:
+                msg = f"no address of {target}, which pods are to reach, was found: {error}"
+                raise GatewayError(msg, cause="gateway_unreachable") from None
+        return self._found[target]
+
+
+def machine_gateway(socket: str, door: str, token: str) -> GatewayClient:
+    """Return the client of a gateway on this machine."""
+    return GatewayClient([Line("http://gateway", token, socket=socket)], MachineEntrance(socket, door))
+
+
+def cluster_gateways(urls: Sequence[str], for_pods: Sequence[str], relay: str, token: str) -> GatewayClient:
+    """Return the client of the gateways of a cluster: their admin addresses, and ``HOST:PORT`` by which pods reach each of them."""
+    return GatewayClient([Line(url, token, patience_s=PATIENCE_SECONDS) for url in urls], PodEntrance(for_pods, relay))
 
 
 def _delivery(answer: Delivered, report: FreezeReport) -> Delivery:
+    lost = () if report.lost is None else (Finding(type="state_lost", detail=report.lost, source="freezer"),)
     frozen = Frozen(
         state=answer.state,
         output=base64.b64decode(report.output_b64),
         output_blob=answer.output,
         final=None if report.final_b64 is None else base64.b64decode(report.final_b64),
-        findings=report.findings,
+        findings=(*report.findings, *lost),
     )
     return Delivery(
         frozen=frozen,
@@ -186,17 +252,6 @@ def _delivery(answer: Delivered, report: FreezeReport) -> Delivery:
         started=report.started,
         ended=report.ended,
         disk_bytes=report.disk_bytes,
+        interrupted=report.interrupted,
+        cancelled=answer.cancelled,
     )
-
-
-def _refused(status: int, data: bytes, what: str) -> GatewayError | StoreError:
-    import json
-
-    try:
-        error = json.loads(data)["error"]
-        kind, message = str(error["type"]), str(error["message"])
-    except (ValueError, KeyError, TypeError):
-        return GatewayError(f"the gateway answered {what} with status {status}", cause="gateway_garbled")
-    if status == 503:  # nothing else of the gateway's is answered so
-        return StoreError(f"the gateway could not {what}: {message}", cause=kind)
-    return GatewayError(f"the gateway refused {what}: {message}", cause=_RESTARTED.get(kind, kind))

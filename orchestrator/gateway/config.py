@@ -1,4 +1,8 @@
-"""What a gateway process is told when it starts: one JSON line on its standard input, because it holds secrets."""
+"""What a gateway is told when it starts.
+
+On one machine it is one JSON line on standard input, because it holds secrets; on a cluster a file, with the secrets in files of their
+own (``service_file``).
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,15 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from orchestrator.errors import SpecError
 
 
-class _Config(BaseModel):
+class CheckedConfig(BaseModel):
+    """Base of configurations: strict, and silent about values, since some are secrets."""
+
     model_config = ConfigDict(
         frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True
     )
 
 
-class ProviderConfig(_Config):
+class ProviderConfig(CheckedConfig):
     """An OpenAI-compatible provider."""
 
     base_url: str = Field(pattern=r"^https?://")
@@ -40,7 +46,7 @@ class ProviderConfig(_Config):
         return tuple(found for value in values if value is not None and len(found := value.get_secret_value()) >= 8)
 
 
-class AgentLimits(_Config):
+class AgentLimits(CheckedConfig):
     """What one launch may do to this process."""
 
     body_bytes: int = Field(default=16 << 20, gt=0)
@@ -56,22 +62,18 @@ class AgentLimits(_Config):
     calls: int = Field(default=16, gt=0)
     """Model calls at one time; more wait, and waiting for calls of one's own is the agent's time."""
     connections: int = Field(default=32, gt=0)
-    """Connections at one time; more wait in the kernel's queue."""
+    """Connections at one time on a launch's own listener, where more wait in the kernel's queue; requests at one time of a pod."""
+    waiting: int = Field(default=64, ge=0)
+    """Further requests of a pod's agent that may wait for a place; more are refused."""
     idle_seconds: float = Field(default=60, gt=0)
     """How long a connection may be without a whole request head."""
     body_seconds: float = Field(default=30, gt=0)
     """How long a request body may take to arrive."""
 
 
-class GatewayConfig(_Config):
-    """The whole configuration of ``serve_gateway``."""
+class CommonConfig(CheckedConfig):
+    """What every gateway is told."""
 
-    socket: str = Field(min_length=1)
-    """Unix socket for driver and freezers (HTTP). At most 107 bytes."""
-    door: str = Field(min_length=1)
-    """Unix socket that takes the listening sockets of sandboxes. At most 107 bytes."""
-    admin_token: SecretStr
-    """What the driver must show."""
     folder: Path
     """Folder for trajectory files while they are written."""
     providers: dict[str, ProviderConfig] = Field(default_factory=dict)
@@ -87,6 +89,22 @@ class GatewayConfig(_Config):
     max_state_bytes: int = Field(default=64 << 30, gt=0)
     """Largest frozen state."""
 
+    @property
+    def serves_pods(self) -> bool:
+        """Whether sandboxes are pods: they come over the network, outlive their drivers, and have programs of their own."""
+        return False
+
+
+class GatewayConfig(CommonConfig):
+    """A gateway on one machine."""
+
+    socket: str = Field(min_length=1)
+    """Unix socket for driver and freezers (HTTP). At most 107 bytes."""
+    door: str = Field(min_length=1)
+    """Unix socket that takes the listening sockets of sandboxes. At most 107 bytes."""
+    admin_token: SecretStr
+    """What the driver must show."""
+
     @classmethod
     def from_json_line(cls, line: str | bytes) -> GatewayConfig:
         """Read the configuration. Raises SpecError, which names fields and never values."""
@@ -96,3 +114,31 @@ class GatewayConfig(_Config):
             found = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False)]
             msg = "the gateway's configuration on standard input is not usable: " + "; ".join(found)
             raise SpecError(msg) from None
+
+
+class AdminTokens(CheckedConfig):
+    """What those on the admin port must show; each opens its own endpoints and no others."""
+
+    driver: SecretStr
+    relay: SecretStr
+    reaper: SecretStr
+
+
+class ClusterConfig(CommonConfig):
+    """A gateway that serves pods."""
+
+    agent: str
+    """``HOST:PORT`` that pods reach."""
+    admin: str
+    """``HOST:PORT`` that drivers, relays and the reaper reach."""
+    tokens: AdminTokens
+    """Who is who on the admin port."""
+    canaries: tuple[str, ...] = ()
+    """``HOST:PORT`` of listeners that the gateway can reach and no pod may."""
+    pod_addresses: bool = True
+    """Whether connections come from the pods' own addresses, one for each: tokens are then bound to them."""
+
+    @property
+    def serves_pods(self) -> bool:
+        """True."""
+        return True

@@ -11,13 +11,14 @@ from pydantic import JsonValue
 from orchestrator.gateway.body import Buffered
 from orchestrator.gateway.calls import Route
 from orchestrator.gateway.clock import WorkingClock
-from orchestrator.gateway.config import GatewayConfig
+from orchestrator.gateway.config import CommonConfig
 from orchestrator.gateway.findings import Findings
 from orchestrator.gateway.listener import LaunchListener
 from orchestrator.gateway.meter import Meter
+from orchestrator.gateway.pod import LaunchPod
 from orchestrator.gateway.refusal import Refusal
 from orchestrator.gateway.transcript import Transcript
-from orchestrator.gateway.wire import LaunchBody, StopWord
+from orchestrator.gateway.wire import LaunchBody, Orders, Part, StopWord
 from orchestrator.interfaces import Trajectory
 from orchestrator.records.base import BlobRef
 from orchestrator.records.outcome import Seal
@@ -29,22 +30,15 @@ _MOST_REFUSALS = 200
 """Refusals recorded one by one; later ones are only counted."""
 
 RequestFailure = Literal["model_request_error", "context_exhausted"]
-Part = Literal["output", "entries", "changes"]
-
-
-class StatePart:
-    """One of the two blobs of a frozen state: written once, by one request at a time."""
-
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.blob: BlobRef | None = None
 
 
 class Launch:
-    """State of one launch. Its rules are in ``agent`` (the agent), ``admin`` (driver), ``relay`` (freezer), ``sealing``."""
+    """State of one launch. Its rules are in ``agent`` (the agent), ``pods`` (a pod's own programs), ``admin`` (driver), ``relay``
+    (frozen state) and ``sealing``.
+    """
 
     def __init__(
-        self, body: LaunchBody, trajectory: Trajectory, routes: dict[str, Route], config: GatewayConfig
+        self, body: LaunchBody, trajectory: Trajectory, routes: dict[str, Route], config: CommonConfig
     ) -> None:
         self.id = body.id
         self.body = body
@@ -57,6 +51,9 @@ class Launch:
         self.buffered = Buffered(config.limits.buffered_bytes)
         self.findings = Findings()
         self.generation = 0
+        """Counts registrations that made tokens: the last one's are good."""
+        self.expires = 0
+        """Until when they are, in seconds since 1970."""
         self.finish: FinalAnswer | None = None
         self.models: set[str] = set()
         self.request_failure: RequestFailure | None = None
@@ -64,6 +61,7 @@ class Launch:
         self.stopped: StopWord | None = None
         self.stop = asyncio.Event()
         """Set when the sandbox should be ended."""
+        self.pod = LaunchPod(body.id, config.limits)
         self.listener: LaunchListener | None = None
         self.calls: set[asyncio.Task[Any]] = set()
         self.turns = asyncio.Semaphore(config.limits.calls)
@@ -72,15 +70,18 @@ class Launch:
         self.seal_lock = asyncio.Lock()
         self.seal: Seal | None = None
         self.sealed = asyncio.Event()
-        self.parts: dict[Part, StatePart] = {"output": StatePart(), "entries": StatePart(), "changes": StatePart()}
+        self.parts: dict[Part, BlobRef] = {}
+        """What has been taken of its state."""
         self._refusals = 0
         self._timers: list[asyncio.TimerHandle] = []
         self._wall: asyncio.Task[None] | None = None
 
     @property
-    def state_taken(self) -> bool:
-        """Whether the whole state is in the store; what was printed may be nothing."""
-        return all(self.parts[part].blob is not None for part in ("entries", "changes"))
+    def over(self) -> bool:
+        """Whether all that it leaves is in the store. What was printed may be nothing."""
+        if self.config.serves_pods:
+            return self.pod.delivered.is_set()
+        return "entries" in self.parts and "changes" in self.parts
 
     def start_clock(self) -> None:
         """Start the working clock and watch its limit."""
@@ -131,6 +132,11 @@ class Launch:
             "tokens": usage.total,
             "cost_nano_usd": usage.cost_nano_usd,
         }
+
+    def orders(self) -> Orders:
+        """Return what its pod's freezer has to do."""
+        word: StopWord | Literal["cancelled"] | None = "cancelled" if self.pod.halted.is_set() else None
+        return Orders(stopped=self.stopped if self.stop.is_set() else word, sealed=self.sealed.is_set())
 
     async def _watch_wall(self) -> None:
         limit = self.body.budgets.max_wall_seconds

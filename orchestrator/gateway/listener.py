@@ -7,7 +7,6 @@ costs the other launches nothing.
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 from collections.abc import Awaitable, Callable
 
@@ -15,6 +14,7 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from orchestrator.gateway.config import AgentLimits
+from orchestrator.gateway.front import quiet_logger
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -29,7 +29,7 @@ class _Server(web.Server):
         super().__init__(
             handler,
             access_log=None,
-            logger=_quiet(),
+            logger=quiet_logger(),
             keepalive_timeout=limits.idle_seconds,
             lingering_time=0,
             auto_decompress=False,
@@ -76,10 +76,3 @@ class LaunchListener:
             except OSError:
                 connection.close()
                 self._slots.release()
-
-
-def _quiet() -> logging.Logger:
-    # What an agent sends can make aiohttp log; a log that an agent can fill is a disk that an agent can fill.
-    logger = logging.getLogger("orchestrator.gateway.agents")
-    logger.setLevel(logging.CRITICAL + 1)
-    return logger

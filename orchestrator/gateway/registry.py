@@ -1,36 +1,41 @@
-"""All launches that this process knows: registration, routes to models, the door's hand-over."""
+"""All launches that this process knows: registration, tokens, the door's hand-over."""
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import socket
-from pathlib import Path
+import time
 
 import aiohttp
-from pydantic import ValidationError
 
 from orchestrator.gateway.agent import AgentSide
-from orchestrator.gateway.calls import Route
-from orchestrator.gateway.config import GatewayConfig
+from orchestrator.gateway.config import CommonConfig
 from orchestrator.gateway.door import DoorError
 from orchestrator.gateway.launch import Launch
 from orchestrator.gateway.listener import LaunchListener
-from orchestrator.gateway.openai import OpenAIProvider
-from orchestrator.gateway.provider import Provider
+from orchestrator.gateway.models import Models
+from orchestrator.gateway.past import restore
+from orchestrator.gateway.pod import Begun
 from orchestrator.gateway.refusal import Refusal
-from orchestrator.gateway.scripted import ScriptedProvider
-from orchestrator.gateway.tokens import Claim, TokenMint
+from orchestrator.gateway.tokens import Claim, Role, TokenMint
 from orchestrator.gateway.wire import LaunchBody, Registered
-from orchestrator.interfaces import BundleSource, TrajectoryFactory
+from orchestrator.interfaces import BundleSource, ObjectStore, TrajectoryFactory
 from orchestrator.records.usage import Spending
-from orchestrator.spec.agent import is_scripted
-from orchestrator.spec.scripts import Script
 
 _REMEMBERED = 4096
 """Sealed launches with a committed state that are kept in memory."""
 
 _SLACK_SECONDS = 3600
 """A token outlives its launch's hard deadline by this: laying inputs, freezing, a slow store."""
+_POD_SLACK_SECONDS = 48 * 3600
+"""The same for pods, which may wait long for a node."""
+
+_NEEDED: dict[Role, str] = {
+    "agent": "the token is for something else",
+    "prepare": "the token of a launch's prepare is needed",
+    "freezer": "a freezer's token is needed, of the launch's last registration",
+}
 
 
 class Registry:
@@ -38,37 +43,40 @@ class Registry:
 
     def __init__(
         self,
-        config: GatewayConfig,
+        config: CommonConfig,
+        store: ObjectStore,
         trajectories: TrajectoryFactory,
         bundles: BundleSource,
         session: aiohttp.ClientSession,
     ) -> None:
         self._config = config
+        self._store = store
         self._trajectories = trajectories
-        self._bundles = bundles
         self._mint = TokenMint()
-        self._agents = AgentSide(self._mint)
+        self.agents = AgentSide(self._mint)
+        """Who answers agents."""
+        self.instance = secrets.token_hex(8)
+        """Name of this process: another one does not know its launches."""
         self._launches: dict[str, Launch] = {}
+        self._at: dict[str, str] = {}
+        """Launches by the address of their pod."""
         self._forgotten: dict[str, Spending] = {}
         """What launches have used that are no longer in memory, by run."""
         self._epochs: dict[str, int] = {}
         self._lock = asyncio.Lock()
-        self._providers: dict[str, tuple[Provider, asyncio.Semaphore]] = {
-            name: (OpenAIProvider(name, provider, session), asyncio.Semaphore(provider.concurrency))
-            for name, provider in config.providers.items()
-        }
-        self._scripted_queue = asyncio.Semaphore(1024)
+        self.models = Models(config.providers, bundles, session)
+        """Where calls to models go."""
 
-    def all(self) -> list[Launch]:
-        """Return every launch."""
-        return list(self._launches.values())
+    @property
+    def serves_pods(self) -> bool:
+        """Whether launches are pods, which outlive their drivers."""
+        return self._config.serves_pods
 
     def find(self, launch: str) -> Launch:
         """Return a launch by short name. Raises Refusal 404 ``unknown_launch``."""
         found = self._launches.get(launch)
         if found is None:
-            msg = f"launch {launch[:64]} is not known here: it was never registered, or the gateway was started anew since"
-            raise Refusal(404, "unknown_launch", msg)
+            raise unknown_launch(launch)
         return found
 
     def spending(self, run: str) -> Spending:
@@ -87,39 +95,90 @@ class Registry:
             raise Refusal(409, "stale_epoch", msg)
         self._epochs[run] = epoch
 
+    async def abandon(self) -> None:
+        """Let nothing go on. The launches are lost: what is not sealed cannot be sealed by anybody."""
+        for launch in self._launches.values():
+            launch.stop_clock()
+            for call in list(launch.calls):
+                call.cancel()
+            if launch.listener is not None and launch.seal is None:
+                await launch.listener.close()
+
     async def register(self, body: LaunchBody) -> Registered:
-        """Make a launch known, or make fresh tokens for one that is. Raises Refusal, StoreError."""
+        """Make a launch known. Raises Refusal, StoreError.
+
+        One that is known gets fresh tokens, since its sandbox died with whoever registered it; where pods are served it gets the tokens
+        that it has, since its pod goes on.
+        """
         self.check_epoch(body.run, body.epoch)
         async with self._lock:
             launch = self._launches.get(body.id)
+            if launch is None and self._config.serves_pods and body.epoch > 1:
+                launch = await self._restored(body)
+            elif launch is not None:
+                self._check_known(launch, body)
+            known = launch is not None
             if launch is None:
                 launch = await self._begin(body)
-            elif launch.sealing:
-                raise Refusal(409, "already_sealed", f"launch {body.id} is sealed; start another launch")
-            elif launch.body.model_copy(update={"epoch": body.epoch}) != body:
-                raise Refusal(409, "launch_differs", f"launch {body.id} was registered with other budgets or models")
-        launch.generation += 1
-        life = body.budgets.hard_seconds + _SLACK_SECONDS
+        if self._config.serves_pods:
+            launch.generation = 1
+            launch.expires = launch.expires or int(time.time() + body.budgets.hard_seconds) + _POD_SLACK_SECONDS
+        else:
+            launch.generation += 1
+            launch.expires = int(time.time() + body.budgets.hard_seconds) + _SLACK_SECONDS
+        return self._registered(launch, known)
+
+    def _registered(self, launch: Launch, known: bool) -> Registered:
+        def make(role: Role) -> str:
+            return self._mint.make(role, launch.id, launch.generation, launch.expires)
+
         return Registered(
             launch=launch.id,
-            agent_token=self._mint.make("agent", launch.id, launch.generation, life),
-            freezer_token=self._mint.make("freezer", launch.id, launch.generation, life),
+            agent_token=make("agent"),
+            freezer_token=make("freezer"),
+            prepare_token=make("prepare") if self._config.serves_pods else None,
+            instance=self.instance,
+            known=known,
+            begun=launch.pod.begun is not None or launch.pod.delivered.is_set(),
+            sealed=launch.sealing,
         )
 
-    def freezer(self, token: str) -> Launch:
-        """Return the launch that a freezer token is for. Raises Refusal."""
+    def _check_known(self, launch: Launch, body: LaunchBody) -> None:
+        if self._config.serves_pods and launch.pod.delivered.is_set():
+            return
+        if launch.sealing and not self._config.serves_pods:
+            raise Refusal(409, "already_sealed", f"launch {body.id} is sealed; start another launch")
+        if launch.body.model_copy(update={"epoch": body.epoch}) != body:
+            raise Refusal(409, "launch_differs", f"launch {body.id} was registered with other budgets or models")
+
+    def bearer_of(self, token: str, role: Role, peer: str | None = None) -> Launch:
+        """Return the launch that a token of a role is for, shown by who has the address ``peer``. Raises Refusal."""
         claim: Claim | None = self._mint.read(token)
         if claim is None:
-            raise Refusal(401, "bad_token", "the token is not one of this gateway's or is too old")
+            msg = "the token is not one of this gateway's or is too old"
+            raise Refusal(401, "bad_token", msg, finding=True, close=True)
         launch = self.find(claim.launch)
-        if claim.role != "freezer" or claim.generation != launch.generation:
-            raise Refusal(403, "wrong_token", "a freezer's token is needed, of the launch's last registration")
+        if claim.role != role or claim.generation != launch.generation:
+            msg = _NEEDED[role]
+            raise Refusal(403, "wrong_token", msg, finding=True, close=True)
+        if self._config.serves_pods:
+            _check_pod(launch, role, peer)
         return launch
+
+    def begin(self, launch: Launch, pod: Begun) -> None:
+        """Note the pod that runs a launch: from now on the launch's tokens are good from there alone. Raises Refusal."""
+        launch.pod.begin(pod)
+        if pod.address is not None:
+            self._at[pod.address] = launch.id
+
+    def at(self, address: str | None) -> Launch | None:
+        """Return the launch whose pod has an address, as far as that is known: the last that began there."""
+        return None if address is None else self._launches.get(self._at.get(address, ""))
 
     def opened(self, token: str, listening: socket.socket) -> None:
         """Take a sandbox's listening socket: the start of the working clock. Raises DoorError."""
         try:
-            launch = self.freezer(token)
+            launch = self.bearer_of(token, "freezer")
         except Refusal as refusal:
             raise DoorError(refusal.message) from None
         if launch.sealing:
@@ -128,11 +187,19 @@ class Registry:
         if launch.listener is not None:
             msg = "the launch has a listening socket already"
             raise DoorError(msg)
-        launch.listener = LaunchListener(listening, self._agents.handler(launch), self._config.limits)
+        launch.listener = LaunchListener(listening, self.agents.handler(launch), self._config.limits)
         launch.start_clock()
 
+    async def _restored(self, body: LaunchBody) -> Launch | None:
+        """Return a launch that an earlier process sealed and that was delivered, from the store."""
+        launch = await restore(body, self._config, self._store)
+        if launch is not None:
+            self._launches[launch.id] = launch
+            self._forget()
+        return launch
+
     async def _begin(self, body: LaunchBody) -> Launch:
-        routes = await self._routes(body)
+        routes = await self.models.routes(body)
         trajectory = await self._trajectories.open(body.id)
         launch = Launch(body, trajectory, routes, self._config)
         facts = body.model_dump(mode="json", include={"run", "trial", "launch", "models", "budgets", "seed"})
@@ -141,52 +208,37 @@ class Registry:
         self._forget()
         return launch
 
-    async def _routes(self, body: LaunchBody) -> dict[str, Route]:
-        """Return where each name goes that the agent may use: aliases, ``provider/name``, and bare names, in this order."""
-        by_model = {model: await self._route(model, body) for model in sorted(set(body.models.values()))}
-        bare = {route.name: route for route in reversed(by_model.values())}
-        return bare | by_model | {alias: by_model[model] for alias, model in body.models.items()}
-
-    async def _route(self, model: str, body: LaunchBody) -> Route:
-        if body.budgets.max_cost_usd is not None and model not in body.prices:
-            msg = f"the task limits the cost, and model {model} has no price; give one in the agent file (`prices`)"
-            raise Refusal(400, "unpriced_model", msg)
-        if is_scripted(model):
-            return Route(model, ScriptedProvider(await self._script(body), body.seed), self._scripted_queue)
-        return self.configured(model)
-
-    def configured(self, model: str) -> Route:
-        """Return where calls to a model of a configured provider go. Raises Refusal 400 ``unknown_provider``."""
-        name = model.partition("/")[0]
-        if name not in self._providers:
-            known = ", ".join(sorted(["scripted", *self._providers]))
-            msg = f"model {model} needs a provider {name!r}, and there are only: {known}; configure it or set its key"
-            raise Refusal(400, "unknown_provider", msg)
-        return Route(model, *self._providers[name])
-
-    async def _script(self, body: LaunchBody) -> Script:
-        if body.scripts is None:
-            msg = f"the agent of trial {body.trial} has a scripted model and no scripts"
-            raise Refusal(400, "script_missing", msg)
-        folder = await self._bundles.fetch("world", body.scripts)
-        try:
-            return Script.model_validate_json(await asyncio.to_thread(_script_bytes, folder, body.task))
-        except FileNotFoundError:
-            msg = f"the agent of trial {body.trial} has no script for task {body.task}"
-            raise Refusal(400, "script_missing", msg) from None
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            msg = f"the script for task {body.task} is not usable: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-            raise Refusal(400, "script_unusable", msg) from None
-
     def _forget(self) -> None:
         if len(self._launches) <= _REMEMBERED:
             return
-        done = [name for name, launch in self._launches.items() if launch.state_taken]
+        done = [name for name, launch in self._launches.items() if launch.over]
         for name in done[: len(self._launches) - _REMEMBERED]:
             launch = self._launches.pop(name)
+            begun = launch.pod.begun
+            if begun is not None and begun.address is not None and self._at.get(begun.address) == name:
+                del self._at[begun.address]
             before = self._forgotten.get(launch.body.run, Spending())
             self._forgotten[launch.body.run] = _plus(before, launch)
+
+
+def unknown_launch(launch: str) -> Refusal:
+    """Return what is said of a launch that this process does not know."""
+    msg = f"launch {launch[:64]} is not known here: it was never registered, or the gateway was started anew since"
+    return Refusal(404, "unknown_launch", msg)
+
+
+def _check_pod(launch: Launch, role: Role, peer: str | None) -> None:
+    """Refuse whoever is not in the launch's pod. Before one has begun there is only a prepare, and any pod may be the launch's."""
+    begun = launch.pod.begun
+    if begun is None:
+        if role != "prepare":
+            msg = "no pod of this launch has begun: `prepare` comes first"
+            raise Refusal(403, "not_begun", msg, finding=True, close=True)
+    elif begun.address is not None and begun.address != peer:
+        if role == "prepare":
+            raise launch.pod.already_begun()
+        msg = "the token belongs to another pod"
+        raise Refusal(403, "wrong_pod", msg, finding=True, close=True)
 
 
 def _plus(counted: Spending, launch: Launch) -> Spending:
@@ -195,7 +247,3 @@ def _plus(counted: Spending, launch: Launch) -> Spending:
         steps=counted.steps + launch.meter.steps,
         cost_nano_usd=counted.cost_nano_usd + (launch.meter.usage.cost_nano_usd or 0),
     )
-
-
-def _script_bytes(folder: Path, task: str) -> bytes:
-    return (folder / f"{task}.json").read_bytes()

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from orchestrator.errors import StoreError
 from orchestrator.gateway.launch import Launch
-from orchestrator.gateway.wire import LaunchName
 from orchestrator.interfaces import ObjectStore
 from orchestrator.records import keys
 from orchestrator.records.outcome import Seal
@@ -27,14 +26,6 @@ async def seal(launch: Launch, store: ObjectStore) -> Seal:
             launch.sealed.set()
             launch.routes = {}
         return launch.seal
-
-
-async def stored_seal(name: LaunchName, store: ObjectStore) -> Seal | None:
-    """Return the seal of a launch that this process does not know, if there is one. Raises StoreError."""
-    key = _key(name)
-    if not await store.exists(key):
-        return None
-    return Seal.from_bytes(await store.get(key), key)
 
 
 async def _close(launch: Launch) -> None:
@@ -77,15 +68,12 @@ async def _record(launch: Launch, store: ObjectStore) -> Seal:
         models=tuple(sorted(launch.models)),
         findings=launch.findings.all(),
     )
-    key = _key(launch.body)
+    body = launch.body
+    key = keys.record(body.run, body.trial_id, body.launch, body.epoch, "seal.json")
     if not await store.create(key, made.to_bytes()):
         made = Seal.from_bytes(await store.get(key), key)
     file.path.unlink(missing_ok=True)
     return made
-
-
-def _key(name: LaunchName) -> str:
-    return keys.record(name.run, name.trial_id, name.launch, name.epoch, "seal.json")
 
 
 async def _pieces(path: Path) -> AsyncIterator[bytes]:

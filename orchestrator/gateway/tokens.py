@@ -8,10 +8,11 @@ import re
 import secrets
 import time
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
-Role = Literal["agent", "freezer"]
-_FORM = re.compile(r"orc-(agent|freezer)-([0-9a-f]{24})-([0-9]{1,9})-([0-9]{1,12})-([0-9a-f]{64})")
+Role = Literal["agent", "prepare", "freezer"]
+_ROLES: dict[str, Role] = {role: role for role in get_args(Role)}
+_FORM = re.compile(rf"orc-({'|'.join(_ROLES)})-([0-9a-f]{{24}})-([0-9]{{1,9}})-([0-9]{{1,12}})-([0-9a-f]{{64}})")
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,9 @@ class TokenMint:
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
 
-    def make(self, role: Role, launch: str, generation: int, lifetime_s: float) -> str:
-        """Return a token for one role of one launch that is good for ``lifetime_s`` seconds."""
-        body = f"orc-{role}-{launch}-{generation}-{int(time.time() + lifetime_s) + 1}"
+    def make(self, role: Role, launch: str, generation: int, expires: int) -> str:
+        """Return the token for one role of one launch, good until ``expires`` (seconds since 1970). Equal claims are equal tokens."""
+        body = f"orc-{role}-{launch}-{generation}-{expires}"
         return f"{body}-{self._sign(body)}"
 
     def read(self, token: str) -> Claim | None:
@@ -42,11 +43,16 @@ class TokenMint:
             return None
         if int(match[4]) < time.time():
             return None
-        role: Role = "agent" if match[1] == "agent" else "freezer"
-        return Claim(role, match[2], int(match[3]))
+        return Claim(_ROLES[match[1]], match[2], int(match[3]))
 
     def _sign(self, body: str) -> str:
         return hmac.new(self._key, body.encode(), hashlib.sha256).hexdigest()
+
+
+def claimed_role(token: str) -> Role | None:
+    """Return the role that a token claims, unproven: it spares whoever cannot check it a question. None: it is no token of ours."""
+    match = _FORM.fullmatch(token) if len(token) < 256 else None
+    return None if match is None else _ROLES[match[1]]
 
 
 def bearer(authorization: str | None, api_key: str | None = None) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import base64
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from orchestrator.interfaces import LaunchRequest
 from orchestrator.records.base import BlobRef, Record
@@ -16,6 +17,16 @@ from orchestrator.spec.agent import Price
 from orchestrator.spec.task import Budgets
 
 StopWord = BudgetReason | Literal["model_api_error"]
+Part = Literal["output", "entries", "changes"]
+"""A part of what a launch leaves: the end of what it printed, the list of entries, the tar of changes."""
+
+
+def _decodable(text: str) -> str:
+    base64.b64decode(text, validate=True)  # what it raises is a ValueError
+    return text
+
+
+Base64 = Annotated[str, AfterValidator(_decodable)]
 
 
 class LaunchName(Record):
@@ -88,14 +99,76 @@ class Registered(Record):
     launch: str
     agent_token: str
     freezer_token: str
+    prepare_token: str | None = None
+    """None where no pods are served."""
+    instance: str = ""
+    """Which process made the tokens."""
+    known: bool = False
+    """The launch was registered before."""
+    begun: bool = False
+    """A pod of it has begun."""
+    sealed: bool = False
+    """It is over."""
+
+
+class Instance(Record):
+    """``GET /admin/instance``."""
+
+    instance: str
+    """Name of the process: another one knows nothing of its launches but what is in the store."""
+    version: str
+
+
+class Prepared(Record):
+    """The answer to ``POST /launch/prepared``."""
+
+    launch: str
+
+
+class Canaries(Record):
+    """``GET /launch/canaries``."""
+
+    canaries: tuple[str, ...]
+    """``IP:PORT`` of each listener that the gateway has just reached, and that no pod may reach."""
+
+
+class AdmitBody(Record):
+    """``POST /relay/admit``: whose freezer is this?"""
+
+    token: str = Field(max_length=400)
+    peer: str | None = Field(default=None, max_length=100)
+    """The address that it comes from, where addresses tell pods apart."""
+
+
+class Admission(LaunchName):
+    """What a relay has to know about a launch before it takes a part of its state."""
+
+    sealed: bool
+    max_state_bytes: int
+    done: dict[Part, BlobRef]
+    """Parts that were taken before."""
+
+
+class PartBody(Record):
+    """``POST /relay/parts``: a part is in the store."""
+
+    launch: str
+    part: Part
+    blob: BlobRef
+
+
+class Parts(Record):
+    """What has been taken of a state: a part that somebody else delivered first is the one that counts."""
+
+    done: dict[Part, BlobRef]
 
 
 class FreezeReport(Record):
     """``POST /launch/frozen``: the freezer of a pod has given all parts to the relay. Everything in it is data, none of it is trusted."""
 
-    final_b64: str | None = Field(default=None, max_length=96 << 10)
+    final_b64: Base64 | None = Field(default=None, max_length=96 << 10)
     """Raw bytes of ``/output/final.json``, when it is a regular file of at most 64 KiB."""
-    output_b64: str = Field(default="", max_length=2 << 20)
+    output_b64: Base64 = Field(default="", max_length=2 << 20)
     """The end of what the agent's process printed."""
     findings: tuple[Finding, ...] = ()
     """What was seen while freezing."""
@@ -107,6 +180,8 @@ class FreezeReport(Record):
     """When it was found dead, by the pod's clock."""
     disk_bytes: int | None = Field(default=None, ge=0)
     """Bytes in the writable folders."""
+    interrupted: bool = False
+    """The freezer was told to end while the agent was alive as far as it knew."""
     lost: str | None = Field(default=None, max_length=1000)
     """Why there is no state, when there is none."""
 
@@ -118,6 +193,8 @@ class Delivered(Record):
     state: FrozenState | None = None
     """None: there is none, and the report says why."""
     output: BlobRef | None = None
+    cancelled: bool = False
+    """An operator asked for the end before any limit was reached."""
 
 
 class StopAnswer(Record):
@@ -125,3 +202,12 @@ class StopAnswer(Record):
 
     stopped: StopWord | None = None
     sealed: bool = False
+
+
+class Orders(Record):
+    """The answer to a freezer's long poll ``GET /launch/stop``: neither is set when nothing happened in time."""
+
+    stopped: StopWord | Literal["cancelled"] | None = None
+    """End the agent: a limit is reached, or an operator says so."""
+    sealed: bool = False
+    """Deliver: the agent is gone."""

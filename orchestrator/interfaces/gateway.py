@@ -76,6 +76,10 @@ class Delivery:
     """When the freezer found it dead, by the pod's clock."""
     disk_bytes: int | None
     """Bytes that the workspace and the other writable folders held, as the freezer found them."""
+    interrupted: bool = False
+    """The pod was told to go (deleted, evicted) while its agent was alive, as far as its freezer knew."""
+    cancelled: bool = False
+    """An operator asked for the end before any limit was reached: a driver that comes later must know."""
 
 
 class Gateway(Protocol):

@@ -54,12 +54,26 @@ def run_of_manifest(key: str) -> str | None:
 
 
 def record(run: str, trial: TrialId, launch: int, epoch: int, name: str) -> str:
-    """Key of a record that gateway or relay write about a launch: ``seal.json``, ``state.json``.
+    """Key of a record that gateway or relay write about a launch: ``seal.json``, ``state.json``, ``delivered.json``.
 
     A launch that died with its driver, before its outcome, is made again under the next epoch: what was noted of the first
-    one must not be taken for the second one's.
+    one must not be taken for the second one's. A launch in a pod outlives its driver and keeps the epoch of its registration.
     """
-    return f"{records(run)}{_part(str(trial))}/{launch}/{epoch}/{name}"
+    return f"{launch_records(run, trial, launch)}{epoch}/{name}"
+
+
+def launch_records(run: str, trial: TrialId, launch: int) -> str:
+    """Prefix of all records of a launch, under whatever epoch."""
+    return f"{records(run)}{_part(str(trial))}/{launch}/"
+
+
+def parse_record(key: str) -> tuple[int, str]:
+    """Return epoch and name of a launch's record. Raises ValueError for any other key."""
+    parts = key.split("/")
+    if len(parts) != 6 or parts[0] != "records":
+        msg = f"{key!r} is not the key of a record of a launch"
+        raise ValueError(msg)
+    return int(parts[4]), parts[5]
 
 
 def records(run: str) -> str:

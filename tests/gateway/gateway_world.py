@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 
 from orchestrator.gateway.app import running_gateway
-from orchestrator.gateway.client import GatewayClient
+from orchestrator.gateway.client import machine_gateway
 from orchestrator.gateway.config import GatewayConfig
 from orchestrator.interfaces import LaunchRequest, Registration
 from orchestrator.records.ids import TrialId
@@ -64,7 +64,7 @@ class World:
         }
         self.line = json.dumps(line).encode()
         self.config = GatewayConfig.from_json_line(self.line)
-        self.client = GatewayClient(self.config.socket, self.config.door, ADMIN)
+        self.client = machine_gateway(self.config.socket, self.config.door, ADMIN)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[World]:

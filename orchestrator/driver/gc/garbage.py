@@ -174,7 +174,7 @@ async def _named_blobs(store: ObjectStore, manifest: RunManifest) -> set[str] | 
     """Return the keys of all blobs that records of an ended run name; None for a run that has not ended."""
     run = manifest.run
     outcomes, verdicts = await store.list(keys.outcomes(run)), await store.list(keys.verdicts(run))
-    seals = [key for key in await store.list(keys.records(run)) if not key.endswith("/state.json")]
+    seals = [key for key in await store.list(keys.records(run)) if key.endswith("/seal.json")]
     try:
         data = await read_many(store.get, [*outcomes, *verdicts, *seals])
     except NotFoundError:  # the run is being removed

@@ -1,0 +1,89 @@
+"""The gateway on a cluster: one port for pods, one for drivers, relays and the reaper."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+
+from orchestrator.gateway.admin import AdminSide
+from orchestrator.gateway.canaries import CanaryWatch
+from orchestrator.gateway.config import ClusterConfig
+from orchestrator.gateway.front import Front, FrontLimits, listen, most_connections
+from orchestrator.gateway.pods import PodSide
+from orchestrator.gateway.registry import Registry
+from orchestrator.gateway.serving import provider_session, serving, until_terminated
+from orchestrator.interfaces import BundleSource, ObjectStore, TrajectoryFactory
+
+log = logging.getLogger(__name__)
+
+_SPARE = 64
+"""Connections of one pod beside those with requests of its agent: for our own programs in it, and for such as rest."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """A gateway that serves."""
+
+    registry: Registry
+    agent_port: int
+    admin_port: int
+
+
+async def serve_cluster_gateway(
+    config: ClusterConfig, store: ObjectStore, trajectories: TrajectoryFactory, bundles: BundleSource
+) -> None:
+    """Serve until SIGTERM. Nothing is sealed at the end: the launches of this process are lost with it. Raises GatewayError."""
+    over = asyncio.Event()
+    until_terminated(over)
+    async with running_cluster_gateway(config, store, trajectories, bundles) as running:
+        log.info(
+            "gateway %s serves pods at %s and drivers at %s", running.registry.instance, config.agent, config.admin
+        )
+        await over.wait()
+        log.info("gateway %s ends", running.registry.instance)
+
+
+@asynccontextmanager
+async def running_cluster_gateway(
+    config: ClusterConfig, store: ObjectStore, trajectories: TrajectoryFactory, bundles: BundleSource
+) -> AsyncIterator[Running]:
+    """Serve while the context is open. Raises GatewayError when a port cannot be had."""
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(provider_session())
+        registry = Registry(config, store, trajectories, bundles, session)
+        admin = listen(config.admin)
+        stack.callback(admin.close)
+        tokens = config.tokens
+        app = AdminSide(registry, store, {"driver": tokens.driver, "relay": tokens.relay, "reaper": tokens.reaper})
+        canaries = CanaryWatch(config.canaries)
+        await stack.enter_async_context(_in_background(canaries))
+        await stack.enter_async_context(serving(app.application(), admin))
+        stack.push_async_callback(registry.abandon)
+        pods = PodSide(registry, store, canaries)
+        front = Front(listen(config.agent), pods.answer, _limits(config))
+        stack.push_async_callback(front.close)
+        yield Running(registry, front.port, int(admin.getsockname()[1]))
+
+
+def _limits(config: ClusterConfig) -> FrontLimits:
+    limits = config.limits
+    return FrontLimits(
+        peer=limits.connections + limits.waiting + _SPARE,
+        total=most_connections(),
+        idle_seconds=limits.idle_seconds,
+        by_address=config.pod_addresses,
+    )
+
+
+@asynccontextmanager
+async def _in_background(canaries: CanaryWatch) -> AsyncIterator[None]:
+    task = asyncio.create_task(canaries.watch())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task

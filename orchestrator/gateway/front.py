@@ -1,0 +1,191 @@
+"""A TCP port that many pods share, some of them hostile: connections are counted by the address that they come from.
+
+Nobody waits behind a flood. Connections are taken as they come, and a pod that holds too many loses the one that has rested longest:
+one without a whole request, or between requests. So a pod's freezer, which shares the address with the agent, always gets in, and
+requests under way are never cut off. How many those may be is for the handler to bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+
+from orchestrator.errors import GatewayError
+
+Handler = Callable[[web.BaseRequest, str | None], Awaitable[web.StreamResponse]]
+"""Takes a request and the IP address that it came from; None where addresses do not tell pods apart."""
+
+_BACKLOG = 4096
+_RETRY_SECONDS = 0.2
+"""Pause after a failed accept, such as one without free descriptors."""
+
+
+def quiet_logger() -> logging.Logger:
+    """Return a logger that says nothing: a log that an agent can fill is a disk that an agent can fill."""
+    logger = logging.getLogger("orchestrator.gateway.agents")
+    logger.setLevel(logging.CRITICAL + 1)
+    return logger
+
+
+def listen(address: str) -> socket.socket:
+    """Return a socket that listens at ``HOST:PORT``. Raises GatewayError."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, int(port)))
+        listening.listen(_BACKLOG)
+        listening.setblocking(False)
+    except (OSError, ValueError, OverflowError) as error:
+        listening.close()
+        msg = f"nothing can listen at {address}: {getattr(error, 'strerror', None) or error}"
+        raise GatewayError(msg, cause="gateway_socket") from error
+    return listening
+
+
+def most_connections() -> int:
+    """Return how many connections a front may hold: half of the descriptors, for each launch has a file and a store has sockets."""
+    return max(64, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+
+
+@dataclass(eq=False)
+class _Connection:
+    transport: asyncio.Transport
+    peer: str | None
+    requests: int = 0
+    """Under way: 0 or 1."""
+
+
+class _Server(web.Server):
+    """aiohttp's protocol factory that tells of each connection."""
+
+    def __init__(self, front: Front, idle_seconds: float) -> None:
+        super().__init__(
+            front.serve,
+            access_log=None,
+            logger=quiet_logger(),
+            keepalive_timeout=idle_seconds,
+            lingering_time=0,
+            auto_decompress=False,
+        )
+        self._front = front
+
+    def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
+        super().connection_made(handler, transport)
+        self._front.made(handler, transport)
+
+    def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
+        super().connection_lost(handler, exc)
+        self._front.lost(handler)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrontLimits:
+    """What the pods may do to a front."""
+
+    peer: int = 160
+    """Connections from one address. More than the requests that the handler lets one pod have under way."""
+    total: int = 10_000
+    """Connections from all."""
+    idle_seconds: float = 60
+    """How long a connection may be without a whole request head."""
+    by_address: bool = True
+    """Whether a pod is known by its address. False: only the total is held."""
+
+
+class Front:
+    """Serves one port until closed. Make it inside of a running loop."""
+
+    def __init__(self, listening: socket.socket, handler: Handler, limits: FrontLimits) -> None:
+        self._socket = listening
+        self._handler = handler
+        self._limits = limits
+        self._connections: dict[RequestHandler, _Connection] = {}
+        self._peers: dict[str | None, dict[RequestHandler, _Connection]] = {}
+        """By address, those that have rested longest first, as far as they rest."""
+        self._server = _Server(self, limits.idle_seconds)
+        self._task = asyncio.create_task(self._accept())
+
+    @property
+    def port(self) -> int:
+        """The port."""
+        return int(self._socket.getsockname()[1])
+
+    async def close(self) -> None:
+        """Take no more connections and end all."""
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        self._socket.close()
+        await self._server.shutdown(0.2)
+
+    async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer a request of a connection that is still ours."""
+        connection = self._connections.get(request.protocol)
+        if connection is None:  # it was given up while its request arrived
+            request.protocol.force_close()
+            return web.Response(status=503)
+        connection.requests += 1
+        try:
+            return await self._handler(request, connection.peer)
+        finally:
+            connection.requests -= 1
+            same = self._peers.get(connection.peer)
+            if same is not None and same.pop(request.protocol, None) is not None:
+                same[request.protocol] = connection  # it rests from now on
+
+    def made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
+        """Count a new connection, and give one up where there are too many."""
+        name = transport.get_extra_info("peername")
+        connection = _Connection(transport, _address(name[0]) if name and self._limits.by_address else None)
+        self._connections[handler] = connection
+        same = self._peers.setdefault(connection.peer, {})
+        same[handler] = connection
+        if self._limits.by_address and len(same) > self._limits.peer:
+            self._give_up(same)
+        elif len(self._connections) > self._limits.total:
+            self._give_up(max(self._peers.values(), key=len))
+
+    def lost(self, handler: RequestHandler) -> None:
+        """Forget a connection."""
+        connection = self._connections.pop(handler, None)
+        if connection is None:
+            return
+        same = self._peers[connection.peer]
+        del same[handler]
+        if not same:
+            del self._peers[connection.peer]
+
+    def _give_up(self, same: dict[RequestHandler, _Connection]) -> None:
+        """End the connection that has rested longest; the newest where none rests."""
+        resting = (handler for handler, connection in same.items() if not connection.requests)
+        handler = next(resting, next(reversed(same)))
+        connection = self._connections[handler]
+        self.lost(handler)
+        connection.transport.abort()
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(self._socket)
+            except OSError:
+                await asyncio.sleep(_RETRY_SECONDS)
+                continue
+            try:
+                await loop.connect_accepted_socket(self._server, connection)
+            except OSError:
+                connection.close()
+
+
+def _address(text: str) -> str:
+    """Return an address in one form, also where it comes as IPv4 in IPv6."""
+    return text.removeprefix("::ffff:").partition("%")[0]

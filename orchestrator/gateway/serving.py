@@ -1,0 +1,43 @@
+"""What the services of this package share: sockets, sessions, the end of the process."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import signal
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+from aiohttp import web
+
+
+def until_terminated(over: asyncio.Event) -> None:
+    """Set the event on SIGTERM, and use every descriptor that this process may have."""
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
+    # Agents may hold many connections each, and the usual soft limit of 1024 descriptors is soon used up for all.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def provider_session() -> aiohttp.ClientSession:
+    """Return the session for calls to model providers, to be opened as a context."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
+        trust_env=False,
+    )
+
+
+@asynccontextmanager
+async def serving(app: web.Application, listening: socket.socket) -> AsyncIterator[None]:
+    """Serve an application on a listening socket while the context is open."""
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.SockSite(runner, listening).start()
+        yield
+    finally:
+        await runner.cleanup()
