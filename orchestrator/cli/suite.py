@@ -84,7 +84,7 @@ def schema(
 
 async def _validate(folder: Path, patterns: tuple[str, ...], settings: Settings, *, as_json: bool) -> int:
     from orchestrator.cli.signals import Stop, stoppable
-    from orchestrator.driver.services import scratch_folder
+    from orchestrator.driver.scratch import scratch_folder
     from orchestrator.driver.validate import validate_suite
 
     with scratch_folder(settings) as scratch:

@@ -15,8 +15,9 @@ from orchestrator.dataset.staging import staging
 from orchestrator.driver.breaker import Breaker
 from orchestrator.driver.execute import Execution, execute
 from orchestrator.driver.inline import InlinePool
+from orchestrator.driver.kubernetes.services import cluster_services, refuse_outside
 from orchestrator.driver.lease import Holder, Lease, drive_run
-from orchestrator.driver.place import Place
+from orchestrator.driver.place import KUBERNETES, Place
 from orchestrator.driver.probe import models_to_probe, probe_models
 from orchestrator.driver.purse import open_allowance
 from orchestrator.driver.services import Services, local_services
@@ -30,6 +31,8 @@ from orchestrator.settings import MOST_AT_ONE_TIME, Settings
 if TYPE_CHECKING:
     from orchestrator.driver.ray.cluster import Cluster
 
+_PODS = 20
+"""Trials at one time on a cluster, unless the settings say how many."""
 _LOOK_SECONDS = 2.0
 """Between looks at what running launches have used."""
 
@@ -108,15 +111,15 @@ class Local:
         if self.cluster is not None:
             from orchestrator.driver.ray.pool import assign, ray_pool, share
 
-            slots = share(self.concurrency, self.settings.supervisors, self.cluster.processors)
+            slots = share(self.concurrency, self.settings.supervisors, self.cluster.processors, self.backend.name)
             assignment = await assign(self.store, lease, manifest, self.settings, self.scratch, slots)
             assignment = replace(assignment, stages=not_staged is not None)
             async with ray_pool(self.cluster, assignment, at, breaker, not_staged) as remote:
                 yield remote
             return
         async with (
-            wiring.gateway_client(at.gateway_socket, at.door_socket, at.gateway_token) as gateway,
-            wiring.grader_client(at.grader_socket, at.grader_token) as grader,
+            at.open_gateway() as gateway,
+            at.open_grader() as grader,
             self.backend.driving(manifest.run, lease.epoch, gateway) as backend,
         ):
             crew = wiring.crew(
@@ -127,7 +130,7 @@ class Local:
                 grader=grader,
                 observer=breaker,
                 labels=manifest.labels,
-                ready=self.services.ready,
+                ready=at.ready,
                 hold=lease.hold,
                 epoch=lease.epoch,
                 writer=writer,
@@ -148,18 +151,17 @@ class Local:
 
         Raises RefusedError and InfrastructureError as ``probe_models`` does.
         """
-        at, models = self.services, models_to_probe(agents)
+        models = models_to_probe(agents)
         if not models:
             return
         asking(", ".join(models))
-        async with wiring.gateway_client(at.gateway_socket, at.door_socket, at.gateway_token) as gateway:
+        async with self.services.open_gateway() as gateway:
             await probe_models(gateway, models, self.settings)
 
     @contextlib.asynccontextmanager
     async def watching(self, run: str, seen: Callable[[Spending], None]) -> AsyncIterator[None]:
         """Tell every few seconds what the launches of a run have used so far at this machine's gateway, while the context is open."""
-        at = self.services
-        async with wiring.gateway_client(at.gateway_socket, at.door_socket, at.gateway_token) as gateway:
+        async with self.services.open_gateway() as gateway:
             looking = asyncio.create_task(_look(gateway, run, seen))
             try:
                 yield
@@ -175,27 +177,37 @@ async def _look(gateway: Gateway, run: str, seen: Callable[[Spending], None]) ->
         await asyncio.sleep(_LOOK_SECONDS)
 
 
-def at_one_time(settings: Settings, processors: int | None = None) -> int:
-    """Return how many trials run at one time; ``processors`` are those of a cluster, this machine's when absent."""
-    return settings.concurrency or min(processors or os.cpu_count() or 1, MOST_AT_ONE_TIME)
+def at_one_time(settings: Settings, processors: int | None = None, backend: str = "") -> int:
+    """Return how many trials run at one time; ``processors`` are those of a Ray cluster, this machine's when absent."""
+    if settings.concurrency is not None:
+        return settings.concurrency
+    return _PODS if backend == KUBERNETES else min(processors or os.cpu_count() or 1, MOST_AT_ONE_TIME)
 
 
 @contextlib.asynccontextmanager
 async def open_local(
     settings: Settings, place: Place, say: Callable[[str], None] = lambda line: None
 ) -> AsyncIterator[Local]:
-    """Start the services, and the Ray cluster where the pool is one; give everything that runs need. ``say`` hears what takes long.
+    """Start the services, or reach those of a cluster, and the Ray cluster where the pool is one; give everything that runs need.
 
-    Raises InfrastructureError when something does not start.
+    ``say`` hears what takes long. Raises InfrastructureError when something does not start or answer, and RefusedError for a run of a
+    cluster that is not to be driven from here.
     """
     async with contextlib.AsyncExitStack() as stack:
         cluster = None
+        backend = place.backend.name
+        if backend == KUBERNETES:
+            refuse_outside(settings.kubernetes)
         if settings.pool == "ray":
             from orchestrator.driver.ray.cluster import open_cluster
 
             cluster = await stack.enter_async_context(open_cluster(settings, say))
-        concurrency = at_one_time(settings, None if cluster is None else cluster.processors)
-        services = await stack.enter_async_context(
-            local_services(settings, place.scratch, place.backend.name, concurrency=concurrency)
-        )
+        concurrency = at_one_time(settings, None if cluster is None else cluster.processors, backend)
+        services: Services
+        if backend == KUBERNETES:
+            services = await cluster_services(settings)
+        else:
+            services = await stack.enter_async_context(
+                local_services(settings, place.scratch, backend, concurrency=concurrency)
+            )
         yield Local(settings, place.store, place.backend, place.scratch, services, concurrency, cluster)

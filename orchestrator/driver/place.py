@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator import wiring
-from orchestrator.driver.services import scratch_folder
+from orchestrator.driver.scratch import scratch_folder
 from orchestrator.interfaces import ObjectStore, SandboxBackend
 from orchestrator.settings import Settings
+
+KUBERNETES = "kubernetes"
+"""The backend whose sandboxes are pods of a cluster."""
 
 
 @dataclass(frozen=True)

@@ -1,31 +1,27 @@
-"""The services of a run on one machine: gateway (also the relay) and grader, as child processes on unix sockets that only we may open."""
+"""The services of a run: gateway (also the relay) and grader; on one machine child processes on unix sockets that only we may open."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import json
-import os
 import secrets
-import shutil
-import tempfile
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self
 
+from orchestrator import wiring
 from orchestrator.driver.child import Child
 from orchestrator.driver.process import this_process
-from orchestrator.errors import InfrastructureError, RefusedError
+from orchestrator.errors import GatewayError, InfrastructureError, RefusedError
+from orchestrator.interfaces import Gateway, Grader
 from orchestrator.settings import Settings
-from orchestrator.storage.bundles import tree_bytes
 
-LONGEST_PARENT = 50
-"""Bytes: a socket's path has 107 in all, and sandboxes put folders of their own below ours."""
-LONGEST_RAY_PARENT = 16
-"""The same for the folder of a Ray cluster: Ray puts 90 bytes of its own below."""
-_PREFIX, _OWNER = "orch-", "owner"
+_LISTEN_SECONDS = 45.0
+"""For services that are being started again."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +40,16 @@ class Addresses:
         at = {field.name: getattr(self, field.name) for field in fields(Addresses)}
         path.write_text(json.dumps({"boot": this_process().boot, "at": at}))
 
+    def open_gateway(self) -> AbstractAsyncContextManager[Gateway]:
+        """Return the driver's side of the gateway, to be opened."""
+        return wiring.gateway_client(self.gateway_socket, self.door_socket, self.gateway_token)
+
+    def open_grader(self) -> AbstractAsyncContextManager[Grader]:
+        """Return the driver's side of the grader, to be opened."""
+        return wiring.grader_client(self.grader_socket, self.grader_token)
+
     @classmethod
-    def read(cls, path: Path) -> Addresses | None:
+    def read(cls, path: Path) -> Self | None:
         """Read them back; None on another machine. Raises RefusedError when the file is not for us."""
         try:
             found = json.loads(path.read_bytes())
@@ -57,9 +61,58 @@ class Addresses:
         return cls(**found["at"]) if found["boot"] == this_process().boot else None
 
 
+class Reachable(Protocol):
+    """Gateway and grader, wherever they are."""
+
+    def open_gateway(self) -> AbstractAsyncContextManager[Gateway]:
+        """Return the driver's side of the gateway, to be opened."""
+        ...
+
+    def open_grader(self) -> AbstractAsyncContextManager[Grader]:
+        """Return the driver's side of the grader, to be opened."""
+        ...
+
+    async def ready(self) -> None:
+        """Wait until both can be asked. Raises InfrastructureError when one never will."""
+        ...
+
+
+class Services(Reachable, Protocol):
+    """The same, for who begins a run."""
+
+    @property
+    def grader_version(self) -> str:
+        """What the grader says of itself."""
+        ...
+
+
 @dataclass(frozen=True)
-class Services(Addresses):
-    """The running services."""
+class SharedServices(Addresses):
+    """Those of a driver on the same machine, which starts them again when they die. Implements Reachable."""
+
+    async def ready(self) -> None:
+        """Wait until both take connections. Raises GatewayError when one does not for a long time."""
+        until = time.monotonic() + _LISTEN_SECONDS
+        for name, path in (("gateway", self.gateway_socket), ("grader", self.grader_socket)):
+            while not await _listens(path):
+                if time.monotonic() > until:
+                    msg = f"the {name} at {path} takes no connection for {_LISTEN_SECONDS:.0f} s; see its log"
+                    raise GatewayError(msg, cause=f"{name}_gone")
+                await asyncio.sleep(0.2)
+
+
+async def _listens(path: str) -> bool:
+    try:
+        _, writer = await asyncio.open_unix_connection(path)
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
+@dataclass(frozen=True)
+class LocalServices(Addresses):
+    """Children of this process. Implements Services."""
 
     gateway: Child
     grader: Child
@@ -75,82 +128,10 @@ class Services(Addresses):
         await self.grader.ready()
 
 
-def scratch_parent(settings: Settings, longest: int = LONGEST_PARENT) -> Path:
-    """Return where scratch folders are made: the setting, or a temporary folder of the system where that path is too long for sockets."""
-    parents = [*filter(None, [settings.scratch]), *_temporary_folders()]
-    return next((parent for parent in parents if len(bytes(parent)) <= longest), parents[-1])
-
-
-def _temporary_folders() -> list[Path]:
-    return [Path(tempfile.gettempdir()), Path("/tmp")]  # noqa: S108 - the shortest; folders of ours get random names there
-
-
-def sweep_scratch(settings: Settings, *, dry: bool) -> tuple[int, int]:
-    """Remove scratch folders of killed processes, wherever they may be; return their number and bytes. Raises OSError."""
-    parents = {scratch_parent(settings, longest).resolve() for longest in (LONGEST_PARENT, LONGEST_RAY_PARENT)}
-    swept = [_sweep(parent, dry=dry) for parent in sorted(parents)]
-    return sum(count for count, _ in swept), sum(size for _, size in swept)
-
-
-@contextlib.contextmanager
-def scratch_folder(settings: Settings, longest_parent: int = LONGEST_PARENT) -> Iterator[Path]:
-    """Make a folder for sockets and running sandboxes that only we may open, and remove it afterwards.
-
-    Folders that killed processes left beside it are removed first.
-    It lies below the setting ``scratch``, or below a temporary folder of the system where that path would leave no room for a socket's
-    name: where it has more than ``longest_parent`` bytes.
-    Raises InfrastructureError when it cannot be made.
-    """
-    parent = scratch_parent(settings, longest_parent)
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-        _sweep(parent)
-        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))  # 0700
-        owner = _own(folder)
-    except OSError as error:
-        msg = f"no folder for running sandboxes below {parent}: {error.strerror}; set ORCHESTRATE_SCRATCH to another place"
-        raise InfrastructureError(msg, cause="scratch") from error
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(owner)
-
-
-def _own(folder: Path) -> int:
-    """Hold a lock in the folder for as long as this process lives. It gets its name when it is held, so nobody sees it free."""
-    descriptor = os.open(folder / "owner.new", os.O_CREAT | os.O_RDWR, 0o600)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    (folder / "owner.new").rename(folder / _OWNER)
-    return descriptor
-
-
-def _sweep(parent: Path, *, dry: bool = False) -> tuple[int, int]:
-    """Remove folders of ours whose process was killed: nobody holds their lock. Return their number and bytes."""
-    count, size = 0, 0
-    for folder in parent.glob(f"{_PREFIX}*"):
-        try:
-            if folder.lstat().st_uid != os.geteuid():
-                continue
-            descriptor = os.open(folder / _OWNER, os.O_RDWR | os.O_NOFOLLOW)
-        except OSError:  # of another user, just being made, or gone
-            continue
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            count, size = count + 1, size + tree_bytes(folder)
-            if not dry:
-                shutil.rmtree(folder, ignore_errors=True)
-        except BlockingIOError:
-            pass
-        finally:
-            os.close(descriptor)
-    return count, size
-
-
 @contextlib.asynccontextmanager
 async def local_services(
     settings: Settings, folder: Path, backend: str, *, concurrency: int
-) -> AsyncIterator[Services]:
+) -> AsyncIterator[LocalServices]:
     """Start gateway and grader and end them afterwards. Raises InfrastructureError with the end of a log when one does not start."""
     gateway_token, grader_token = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
     logs = settings.logs
@@ -179,7 +160,7 @@ async def local_services(
         stack.push_async_callback(gateway.end)
         stack.push_async_callback(grader.end)
         await _both(asyncio.ensure_future(gateway.start()), asyncio.ensure_future(grader.start()))
-        yield Services(
+        yield LocalServices(
             gateway_socket=str(folder / "g.sock"),
             door_socket=str(folder / "d.sock"),
             gateway_token=gateway_token,

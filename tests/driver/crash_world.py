@@ -443,11 +443,10 @@ class Life:
 
 
 class _Services:
-    gateway_socket = door_socket = gateway_token = grader_socket = grader_token = ""
-
     def __init__(self, life: Life) -> None:
-        self.life = life
         self.ready = life.ready
+        self.open_gateway = lambda: life.gateway
+        self.open_grader = lambda: life.grader
 
 
 class _Operator:
@@ -520,8 +519,6 @@ def play(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Callable[..., World]:
         return stage[0]
 
     monkeypatch.setattr(wiring, "bundle_source", lambda *_: stage[0].life)
-    monkeypatch.setattr(wiring, "gateway_client", lambda *_: stage[0].life.gateway)
-    monkeypatch.setattr(wiring, "grader_client", lambda *_: stage[0].life.grader)
     monkeypatch.setattr(lease, "this_process", lambda: Process(host="here", pid=stage[0].life.number))
     monkeypatch.setattr(lease, "is_gone", lambda process: process.pid in stage[0].gone)
     return world

@@ -13,11 +13,11 @@ from gc_world import DAY, age, gc, lay
 
 from orchestrator.dataset.commits import load_snapshot
 from orchestrator.dataset.compact import compact
-from orchestrator.driver import services
+from orchestrator.driver import scratch
 from orchestrator.driver.gc import local
 from orchestrator.driver.gc.local import clean_machine
 from orchestrator.driver.gc.runs import Criteria
-from orchestrator.driver.services import LONGEST_RAY_PARENT, scratch_folder
+from orchestrator.driver.scratch import LONGEST_RAY_PARENT, scratch_folder
 from orchestrator.errors import SpecError
 from orchestrator.records import keys
 from orchestrator.report.select import resolve_run
@@ -35,7 +35,7 @@ def aged(path: Path, seconds: float) -> None:
 @pytest.fixture
 def settings(memory: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     # The system's temporary folder is everybody's: folders of its own, with short paths.
-    monkeypatch.setattr(services, "_temporary_folders", lambda: [memory / "t"])
+    monkeypatch.setattr(scratch, "_temporary_folders", lambda: [memory / "t"])
     return Settings(cache=memory / "cache", logs=memory / "logs", scratch=memory)
 
 

@@ -7,13 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from orchestrator.driver.services import scratch_folder
+from orchestrator.driver.scratch import scratch_folder
 from orchestrator.settings import Settings
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from orchestrator.driver.services import scratch_folder
+from orchestrator.driver.scratch import scratch_folder
 from orchestrator.settings import Settings
 with scratch_folder(Settings(scratch=Path(sys.argv[1]))) as folder:
     (folder / "sandboxes").mkdir()

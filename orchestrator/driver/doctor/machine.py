@@ -15,7 +15,7 @@ from pathlib import Path
 
 from orchestrator import __version__
 from orchestrator.driver.local import at_one_time
-from orchestrator.driver.services import LONGEST_PARENT, scratch_parent
+from orchestrator.driver.scratch import LONGEST_PARENT, scratch_parent
 from orchestrator.settings import Settings
 from orchestrator.spec.task import Resources
 from orchestrator.storage.health import Fact, existing, space

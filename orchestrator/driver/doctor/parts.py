@@ -12,7 +12,8 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from orchestrator import wiring
-from orchestrator.driver.services import Services, local_services, scratch_folder
+from orchestrator.driver.scratch import scratch_folder
+from orchestrator.driver.services import Services, local_services
 from orchestrator.errors import InfrastructureError, RefusedError, SandboxError
 from orchestrator.interfaces import ProbeResult
 from orchestrator.settings import KNOWN_PROVIDERS, KeyedProvider, Settings
@@ -105,7 +106,7 @@ async def _ask(running: Services, settings: Settings) -> list[Fact]:
     if not models:
         advice = "give the models that you use a price in orchestrate.toml"
         return [Fact(state="warning", said="no model to ask: none of a configured provider has a price", advice=advice)]
-    async with wiring.gateway_client(running.gateway_socket, running.door_socket, running.gateway_token) as gateway:
+    async with running.open_gateway() as gateway:
         return [_answer(await gateway.probe(model)) for model in models]
 
 

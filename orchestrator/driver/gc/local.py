@@ -12,7 +12,7 @@ from pathlib import Path
 from orchestrator.driver.dataset import part_cache
 from orchestrator.driver.gc.broom import Amount
 from orchestrator.driver.gc.garbage import WORDS, Garbage, Kind
-from orchestrator.driver.services import sweep_scratch
+from orchestrator.driver.scratch import sweep_scratch
 from orchestrator.errors import InfrastructureError
 from orchestrator.settings import Settings
 from orchestrator.storage.bundles import remove_unused

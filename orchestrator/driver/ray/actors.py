@@ -12,13 +12,14 @@ from typing import Any, Protocol, TypeVar
 
 from orchestrator import wiring
 from orchestrator.dataset.staging import Stager, staging
+from orchestrator.driver.kubernetes.services import cluster_services
 from orchestrator.driver.process import this_process
 from orchestrator.driver.purse import open_allowance
 from orchestrator.driver.ray.coordinator import Coordinator, Kind
 from orchestrator.driver.ray.desk import lease_view, node_named, open_desk, open_run
 from orchestrator.driver.ray.messages import Assignment, Batch, Failure, Orders, Report
 from orchestrator.driver.ray.supervisor import Supervisor
-from orchestrator.driver.services import Addresses
+from orchestrator.driver.services import Reachable, SharedServices
 from orchestrator.errors import InfrastructureError, OrchestrateError
 from orchestrator.records.ids import TrialId
 from orchestrator.records.lease import Process
@@ -67,11 +68,7 @@ class CoordinatorActor:
         given = self._assignment
         with node_named(given.run):
             store, manifest = await open_run(given)
-        at = Addresses.read(given.services)
-        if at is None:
-            msg = "the coordinator was started on another machine than the driver's"
-            raise InfrastructureError(msg, cause="coordinator_elsewhere")
-        gateway = wiring.gateway_client(at.gateway_socket, at.door_socket, at.gateway_token)
+        gateway = (await _services(given)).open_gateway()
         name = wiring.writer_id()
         undertaker = Undertaker(
             run=given.run,
@@ -83,7 +80,19 @@ class CoordinatorActor:
         )
         prices = wiring.prices(given.settings)
         allowance = await open_allowance(store, manifest, given.limit_usd, given.epoch, prices)
-        return Coordinator(name, manifest, store, undertaker, allowance, len(given.slots))
+        adopts = given.services is None
+        return Coordinator(name, manifest, store, undertaker, allowance, len(given.slots), adopts=adopts)
+
+
+async def _services(given: Assignment) -> Reachable:
+    """Return the driver's services. Raises InfrastructureError where they are out of reach."""
+    if given.services is None:
+        return await cluster_services(given.settings)
+    at = SharedServices.read(given.services)
+    if at is None:
+        msg = "the coordinator was started on another machine than the driver's"
+        raise InfrastructureError(msg, cause="coordinator_elsewhere")
+    return at
 
 
 class SupervisorActor:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from orchestrator.driver.services import LONGEST_RAY_PARENT, scratch_folder
+from orchestrator.driver.scratch import LONGEST_RAY_PARENT, scratch_folder
 from orchestrator.errors import InfrastructureError, RefusedError
 from orchestrator.settings import Settings, local_ray_variables, ray_address, set_variables
 

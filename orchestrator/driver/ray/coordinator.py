@@ -55,8 +55,12 @@ class Coordinator:
         undertaker: Undertaker,
         allowance: Allowance,
         supervisors: int,
+        *,
+        adopts: bool = False,
     ) -> None:
+        """``adopts``: sandboxes outlive the process that made them, so whoever is given a dead one's trial goes on with its launch."""
         self.name = name
+        self._adopts = adopts
         self._manifest = manifest
         self._store = store
         self._undertaker = undertaker
@@ -89,7 +93,7 @@ class Coordinator:
         await self._floor.all_met()
         left = await self._left(self._open)
         idle = self._open - self._floor.held() - set(self._recovering)
-        if again:
+        if again and not self._adopts:
             idle -= await self._bury_unnoticed([planned for planned in left.to_run if planned.id in idle])
         idle -= {job.trial for job in self._waiting}  # what came back meanwhile
         jobs = [job for job in _jobs(left, kind) if job.trial in idle]
@@ -224,10 +228,10 @@ class Coordinator:
             task.add_done_callback(lambda _: self._recovering.pop(trial))
 
     async def _recovered(self, trial: TrialId) -> None:
-        """Close the launch that ran, if one may have, and hand the trial out again, or tell its end."""
+        """Close the launch that ran, if one may have and its sandbox died with it, and hand the trial out again, or tell its end."""
         try:
             left = await self._left([trial])
-            for planned in [each for each in left.to_run if self._may_have_started(each)]:
+            for planned in [each for each in left.to_run if not self._adopts and self._may_have_started(each)]:
                 await self._bury(planned)
                 left = await self._left([trial])
             jobs = _jobs(left, "run")

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import socket
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator import __version__, wiring
+from orchestrator.driver.kubernetes.services import cluster_services
 from orchestrator.driver.lease import LeaseView, Timing
 from orchestrator.driver.prepare import check_resume
 from orchestrator.driver.ray.messages import Assignment
-from orchestrator.driver.services import Addresses, local_services, scratch_folder
-from orchestrator.errors import GatewayError, InfrastructureError, NotFoundError, RefusedError, SpecError
+from orchestrator.driver.scratch import scratch_folder
+from orchestrator.driver.services import Reachable, SharedServices, local_services
+from orchestrator.errors import InfrastructureError, NotFoundError, RefusedError, SpecError
 from orchestrator.interfaces import Gateway, Grader, ObjectStore, SandboxBackend
 from orchestrator.records import keys
 from orchestrator.records.manifest import RunManifest
 from orchestrator.settings import Settings, load_settings
-
-_LISTEN_SECONDS = 45.0
-"""For services that are being started again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,34 +92,37 @@ def node_named(run: str) -> Iterator[None]:
 
 async def _opened(assignment: Assignment, name: str, stack: contextlib.AsyncExitStack) -> Desk:
     store, manifest = await open_run(assignment)
-    at = Addresses.read(assignment.services)
-    settings, scratch = assignment.settings, assignment.scratch
-    ready: Callable[[], Awaitable[None]]
-    if at is None:
-        settings = _settings_here(assignment)
-        check_resume(manifest, settings)
-        scratch = stack.enter_context(scratch_folder(settings))
-        services = await stack.enter_async_context(
-            local_services(settings, scratch, manifest.backend, concurrency=max(assignment.slots))
-        )
-        at, ready = services, services.ready
-    else:
-        ready = Listening(at).wait
+    settings, scratch, at = await _reach(assignment, manifest, stack)
     backend = wiring.sandbox_backend(manifest.backend, scratch / f"sandboxes-{name}", settings)
     labels = await backend.preflight()
-    gateway = wiring.gateway_client(at.gateway_socket, at.door_socket, at.gateway_token)
-    grader = wiring.grader_client(at.grader_socket, at.grader_token)
+    gateway = await stack.enter_async_context(at.open_gateway())
     return Desk(
         manifest=manifest,
         settings=settings,
         store=store,
-        backend=backend,
-        gateway=await stack.enter_async_context(gateway),
-        grader=await stack.enter_async_context(grader),
-        ready=ready,
+        backend=await stack.enter_async_context(backend.driving(manifest.run, assignment.epoch, gateway)),
+        gateway=gateway,
+        grader=await stack.enter_async_context(at.open_grader()),
+        ready=at.ready,
         hold=lease_view(assignment, store).hold,
         labels=labels,
     )
+
+
+async def _reach(
+    assignment: Assignment, manifest: RunManifest, stack: contextlib.AsyncExitStack
+) -> tuple[Settings, Path, Reachable]:
+    """Return the settings to work with, a folder for sandboxes, and the services: those of a cluster, the driver's, or some of our own."""
+    if assignment.services is None:
+        return assignment.settings, assignment.scratch, await cluster_services(assignment.settings)
+    shared = SharedServices.read(assignment.services)
+    if shared is not None:
+        return assignment.settings, assignment.scratch, shared
+    settings = _settings_here(assignment)
+    check_resume(manifest, settings)
+    scratch = stack.enter_context(scratch_folder(settings))
+    own = local_services(settings, scratch, manifest.backend, concurrency=max(assignment.slots))
+    return settings, scratch, await stack.enter_async_context(own)
 
 
 def _settings_here(assignment: Assignment) -> Settings:
@@ -130,29 +130,3 @@ def _settings_here(assignment: Assignment) -> Settings:
     here = load_settings(Path.cwd())
     own = {name: getattr(here, name) for name in ("cache", "logs", "scratch", "providers", "key_problems")}
     return assignment.settings.model_copy(update=own)
-
-
-class Listening:
-    """Waits until gateway and grader of the driver take connections: it starts them again when they die."""
-
-    def __init__(self, at: Addresses) -> None:
-        self._sockets = {"gateway": at.gateway_socket, "grader": at.grader_socket}
-
-    async def wait(self) -> None:
-        """Return when both listen. Raises GatewayError when one does not for a long time."""
-        until = time.monotonic() + _LISTEN_SECONDS
-        for name, path in self._sockets.items():
-            while not await _listens(path):
-                if time.monotonic() > until:
-                    msg = f"the {name} at {path} takes no connection for {_LISTEN_SECONDS:.0f} s; see its log"
-                    raise GatewayError(msg, cause=f"{name}_gone")
-                await asyncio.sleep(0.2)
-
-
-async def _listens(path: str) -> bool:
-    try:
-        _, writer = await asyncio.open_unix_connection(path)
-    except OSError:
-        return False
-    writer.close()
-    return True

@@ -28,8 +28,8 @@ class Assignment:
     """Term of the lease in seconds."""
     settings: Settings
     """The driver's settings, without providers."""
-    services: Path
-    """File of the driver's machine that says where its services are."""
+    services: Path | None
+    """File of the driver's machine that says where its services are; None: they are a cluster's, and the settings say where."""
     scratch: Path
     """The driver's folder for sandboxes."""
     slots: tuple[int, ...]

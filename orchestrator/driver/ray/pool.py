@@ -17,6 +17,7 @@ from orchestrator import __version__
 from orchestrator.dataset.staging import FINISH_SECONDS
 from orchestrator.driver.breaker import Breaker
 from orchestrator.driver.lease import LeaseView
+from orchestrator.driver.place import KUBERNETES
 from orchestrator.driver.ray.cluster import Cluster
 from orchestrator.driver.ray.coordinator import Kind
 from orchestrator.driver.ray.messages import (
@@ -31,7 +32,7 @@ from orchestrator.driver.ray.messages import (
     PhaseEntered,
 )
 from orchestrator.driver.ray.pulse import UP_SECONDS, awaited, end_when_silent, first_answer
-from orchestrator.driver.services import Addresses
+from orchestrator.driver.services import Addresses, Services
 from orchestrator.errors import InfrastructureError
 from orchestrator.interfaces import ObjectStore, PlannedTrial, TrialEnd
 from orchestrator.records import keys
@@ -45,6 +46,8 @@ _DEATHS = 20
 """Deaths of one supervisor, or of the coordinator, without a trial that ended between them, after which the pool gives up."""
 _FINISH_MARGIN_SECONDS = 5.0
 """For the answer of a supervisor that has given up writing."""
+_PODS = 2500
+"""Pods that one supervisor watches."""
 _PAUSE_SECONDS = 0.2
 _END_SECONDS = 10.0
 """How long supervisors have for tidying up at the end, before they are killed."""
@@ -60,6 +63,12 @@ async def assign(
     slots: tuple[int, ...],
 ) -> Assignment:
     """Return what the actors of a run are made from. Raises StoreError."""
+    on_cluster = manifest.backend == KUBERNETES
+    if on_cluster:  # each supervisor has a limiter of its own
+        each = settings.kubernetes.creates_per_second / len(slots)
+        settings = settings.model_copy(
+            update={"kubernetes": settings.kubernetes.model_copy(update={"creates_per_second": each})}
+        )
     data = await store.get(keys.manifest(manifest.run))
     return Assignment(
         run=manifest.run,
@@ -68,16 +77,20 @@ async def assign(
         epoch=lease.epoch,
         term_s=lease.term_s,
         settings=settings.model_copy(update={"providers": {}, "key_problems": {}}),  # no key travels
-        services=scratch / "services",
+        services=None if on_cluster else scratch / "services",
         scratch=scratch,
         slots=slots,
         limit_usd=manifest.limits.cost_usd,
     )
 
 
-def share(concurrency: int, supervisors: int | None, processors: int) -> tuple[int, ...]:
-    """Return how many trials each supervisor runs at one time; together exactly ``concurrency``."""
-    count = min(concurrency, supervisors or max(2, processors // 4))
+def share(concurrency: int, supervisors: int | None, processors: int, backend: str = "") -> tuple[int, ...]:
+    """Return how many trials each supervisor runs at one time; together exactly ``concurrency``.
+
+    A supervisor whose trials are pods only watches them, so by default there is one for each ``_PODS`` of them.
+    """
+    usual = -(-concurrency // _PODS) if backend == KUBERNETES else max(2, processors // 4)
+    count = min(concurrency, supervisors or usual)
     return tuple(concurrency // count + (index < concurrency % count) for index in range(count))
 
 
@@ -85,12 +98,13 @@ def share(concurrency: int, supervisors: int | None, processors: int) -> tuple[i
 async def ray_pool(
     cluster: Cluster,
     assignment: Assignment,
-    addresses: Addresses,
+    services: Services,
     breaker: Breaker,
     not_staged: Callable[[str], None] | None = None,
 ) -> AsyncIterator[RayPool]:
     """Start coordinator and supervisors, and end them afterwards with all that still runs there; ``not_staged``: see ``Local.run``."""
-    addresses.write(assignment.services)
+    if assignment.services is not None and isinstance(services, Addresses):
+        services.write(assignment.services)
     pool = RayPool(cluster, start_actors(assignment), breaker)
     try:
         yield pool
@@ -98,7 +112,8 @@ async def ray_pool(
             not_staged(problem)
     finally:
         await pool.close()
-        assignment.services.unlink(missing_ok=True)
+        if assignment.services is not None:
+            assignment.services.unlink(missing_ok=True)
 
 
 class RayPool:
