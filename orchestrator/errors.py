@@ -5,6 +5,7 @@
     OrchestrateError
     ├── SpecError              the user fixes a file or a word; exit code 2, nothing was started
     │   └── RefusedError       what was asked is understood, but this backend or version cannot give it
+    │       └── HeldError      another driver holds the run
     ├── InfrastructureError    our failure or the machine's: another launch, never the agent's score
     │   ├── StoreError         the object store did not do what was asked
     │   │   └── NotFoundError  there is no object under that key
@@ -15,7 +16,8 @@
     ├── TrialError             a result: something that the agent did
     ├── SpendingLimitError     the run's limit does not allow the next launch; exit code 3, it can be resumed
     ├── CannotJudgeError       there is no honest answer to the question asked; exit code 4
-    └── StoppedError           a person interrupted; exit code 130
+    ├── StoppedError           a person interrupted; exit code 130
+    └── LetGoError             this process was told to end; what it drove goes on without it; exit code 75
 """
 
 from __future__ import annotations
@@ -63,6 +65,10 @@ class SpecError(OrchestrateError):
 
 class RefusedError(SpecError):
     """What was asked for is understood but cannot be given here. The message names it, the reason and the way out."""
+
+
+class HeldError(RefusedError):
+    """Another driver holds the run."""
 
 
 class InfrastructureError(OrchestrateError):
@@ -155,6 +161,12 @@ class StoppedError(OrchestrateError):
     """A person interrupted the work; what was done is kept and can be resumed."""
 
     exit_code = 130
+
+
+class LetGoError(OrchestrateError):
+    """This process was told to end and has let go of its run: its sandboxes go on, and the next driver takes them over."""
+
+    exit_code = 75
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
@@ -29,9 +30,10 @@ from orchestrator.settings import Kubernetes, Settings
 from orchestrator.spec.agent import Agent, Price
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from orchestrator.sandbox.container.engine import Engine
+    from orchestrator.sandbox.kubernetes.api import Api
     from orchestrator.trial.crew import Crew
 
 
@@ -134,6 +136,16 @@ def grader_client(socket_path: str, token: str) -> AbstractAsyncContextManager[G
     from orchestrator.grading.client import GraderClient
 
     return GraderClient(socket_path, token)
+
+
+@contextlib.asynccontextmanager
+async def cluster_api(table: Kubernetes) -> AsyncIterator[Api]:
+    """Open the API of the cluster that settings and kubeconfig name. Raises SpecError where there is none."""
+    from orchestrator.sandbox.kubernetes.api import Api
+    from orchestrator.sandbox.kubernetes.connect import connect
+
+    async with Api(await connect(context=table.context)) as api:
+        yield api
 
 
 def writer_id() -> str:

@@ -19,14 +19,22 @@ StoreOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Run id, unique prefix, 'last', or 'commit:SHA'.")]
-BackendOption = Annotated[str | None, typer.Option("--backend", metavar="NAME", help="auto, bubblewrap or container.")]
+BackendOption = Annotated[
+    str | None, typer.Option("--backend", metavar="NAME", help="auto, bubblewrap, container or kubernetes.")
+]
 PoolOption = Annotated[
     str | None,
     typer.Option("--pool", metavar="NAME", help="Who runs the trials: inline, or ray (RAY_ADDRESS, or one made here)."),
 ]
 ConcurrencyOption = Annotated[
     int | None,
-    typer.Option("-n", "--concurrency", min=1, max=256, help="Trials at one time; default: one for each processor."),
+    typer.Option("-n", "--concurrency", min=1, max=20000, help="Trials at one time; default: one for each processor."),
+]
+
+
+DetachOption = Annotated[
+    bool,
+    typer.Option("--detach", help="On a cluster: start the driver, print the run id, and do not wait for the end."),
 ]
 
 

@@ -64,6 +64,7 @@ async def _list(suite: str | None, most: int | None, settings: Settings, *, as_j
 async def _status(text: str, settings: Settings, *, as_json: bool) -> None:
     from orchestrator import wiring
     from orchestrator.cli.overview_view import print_status, status_json
+    from orchestrator.cli.remote import job_words
     from orchestrator.dataset.rows import collect
     from orchestrator.driver.lease import read_holder
     from orchestrator.driver.lookout import by_the_calendar
@@ -74,7 +75,8 @@ async def _status(text: str, settings: Settings, *, as_json: bool) -> None:
     run = await resolve_run(store, text)
     sight = by_the_calendar(await read_holder(store, run))
     standing = Standing(await collect(store, run), sight)
+    job = "" if standing.state in {"running", "complete"} else await job_words(settings, standing.data.manifest)
     if as_json:
-        print(json.dumps(status_json(standing), indent=2))
+        print(json.dumps(status_json(standing, job), indent=2))
     else:
-        print_status(standing)
+        print_status(standing, job)

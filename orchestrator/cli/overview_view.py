@@ -129,8 +129,8 @@ def next_step(standing: Standing) -> str:
     return f"{program()} {words.get(standing.state, f'resume {run}')}"
 
 
-def status_json(standing: Standing) -> dict[str, Any]:
-    """Return the standing of a run as JSON values."""
+def status_json(standing: Standing, job: str = "") -> dict[str, Any]:
+    """Return the standing of a run as JSON values; ``job`` is what is said of the Job that drives it on a cluster."""
     manifest = standing.data.manifest
     return {
         "schema_version": SCHEMA_VERSION,
@@ -140,6 +140,7 @@ def status_json(standing: Standing) -> dict[str, Any]:
         "rerun_of": manifest.rerun_of,
         "state": standing.state,
         "driver": _driver_json(standing.sight),
+        "job": job or None,
         "planned": standing.planned,
         "ended": standing.planned - standing.left,
         "to_run": standing.to_run,
@@ -180,8 +181,8 @@ def _agent_json(agent: AgentStanding) -> dict[str, Any]:
     }
 
 
-def print_status(standing: Standing, screen: Console | None = None) -> None:
-    """Print the standing of a run on one screen."""
+def print_status(standing: Standing, job: str = "", screen: Console | None = None) -> None:
+    """Print the standing of a run on one screen; ``job`` as in ``status_json``."""
     screen = screen or console()
     manifest, state = standing.data.manifest, standing.state
     ended = standing.planned - standing.left
@@ -193,6 +194,8 @@ def print_status(standing: Standing, screen: Console | None = None) -> None:
     flow(screen, head, style="bold")
     say(screen, f"{state}: {_MEANING.get(state, '')}", _STYLE.get(state, "green"))
     say(screen, f"driver    {driver_words(standing.sight)}")
+    if job:
+        say(screen, f"cluster   {clean(job, 1000)}")
     say(screen, f"trials    {ended:,} of {standing.planned:,} ended{_left_words(standing)}{_eta(standing)}")
     if standing.phases:
         say(screen, f"now       {_counted(standing.phases)}")

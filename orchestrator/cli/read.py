@@ -44,12 +44,22 @@ def show(run: RunArgument, trial: TrialArgument = None, store: StoreOption = Non
     run_async(_show(run, trial, settings_from(store=store), as_json=as_json))
 
 
-def logs(run: RunArgument, trial: TrialArgument = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
+def logs(
+    run: RunArgument,
+    trial: TrialArgument = None,
+    driver: Annotated[
+        bool, typer.Option("--driver", help="Instead: what the run's driver on the cluster wrote.")
+    ] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="With --driver: go on until it ends.")] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Print what one trial did, step by step.
 
     Model calls, tool calls, results, refusals.
     """
-    run_async(_logs(run, trial, settings_from(store=store), as_json=as_json))
+    settings = settings_from(store=store)
+    run_async(_driver_log(run, settings, follow=follow) if driver else _logs(run, trial, settings, as_json=as_json))
 
 
 def pull(
@@ -137,6 +147,15 @@ async def _logs(run: str, trial: str | None, settings: Settings, *, as_json: boo
     if as_json:
         for event in events:
             print(json.dumps(event))
+
+
+async def _driver_log(text: str, settings: Settings, *, follow: bool) -> None:
+    from orchestrator import wiring
+    from orchestrator.cli.remote import print_driver_log
+    from orchestrator.report.select import resolve_run
+
+    run = await resolve_run(wiring.object_store(settings.store), text)
+    await print_driver_log(run, settings, follow=follow)
 
 
 async def _pull(run: str, trial: str, folder: Path, settings: Settings) -> None:

@@ -77,7 +77,7 @@ async def _rerun(
     from orchestrator import wiring
     from orchestrator.cli.announce import announce_trials
     from orchestrator.cli.confirm import announce_estimate, confirm
-    from orchestrator.cli.run import drive
+    from orchestrator.cli.run import open_way
     from orchestrator.dataset.rows import collect
     from orchestrator.driver.estimate import estimate_run
     from orchestrator.driver.limits import when_resumed
@@ -92,16 +92,18 @@ async def _rerun(
     limits = when_resumed(data.manifest, max_cost, settings)
     planned = plan_rerun(data.manifest, choose(data, choice), choice, run_id)
     planned = planned.model_copy(update={"limits": limits.limits})
-    with open_place(settings, planned.backend) as place:
-        await check_rerun(data.manifest, planned, limits, place)
-        labels = dict(await make_ready_again(place, planned))
-        announce_trials(planned, labels)
-        print(f"from run {data.manifest.run}, which had {len(data.rows)}", file=sys.stderr, flush=True)
-        estimate = await estimate_run(planned, limits, place.store, settings)
-        announce_estimate(estimate)
-        await confirm(estimate, settings, yes=yes)
+    async with open_way(settings, planned.backend) as way:
+        settings = way.settings
+        with open_place(settings, planned.backend) as place:
+            await check_rerun(data.manifest, planned, limits, place)
+            labels = dict(await make_ready_again(place, planned))
+            announce_trials(planned, labels)
+            print(f"from run {data.manifest.run}, which had {len(data.rows)}", file=sys.stderr, flush=True)
+            estimate = await estimate_run(planned, limits, place.store, settings)
+            announce_estimate(estimate)
+            await confirm(estimate, settings, yes=yes)
 
-        async def manifest(grader_version: str) -> RunManifest:
-            return await publish_rerun(planned, place, labels, grader_version)
+            async def manifest(grader_version: str) -> RunManifest:
+                return await publish_rerun(planned, place, labels, grader_version)
 
-        return await drive(settings, place, planned.agents, manifest, stop, as_json=as_json)
+            return await way.drive(place, planned.agents, manifest, stop, as_json=as_json)

@@ -1,16 +1,20 @@
-"""``orchestrate submit`` and ``resume``: run trials."""
+"""``orchestrate submit`` and ``resume``: run trials, here or on a cluster."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
 from orchestrator.cli.options import (
     BackendOption,
     ConcurrencyOption,
+    DetachOption,
     JsonOption,
     MaxCostOption,
     PoolOption,
@@ -67,6 +71,7 @@ def submit(  # noqa: PLR0913, PLR0917 - one parameter for each option
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything, print what would run and what it may cost, and stop.")
     ] = False,
+    detach: DetachOption = False,
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -93,16 +98,24 @@ def submit(  # noqa: PLR0913, PLR0917 - one parameter for each option
     order = read_order(target, order)
     settings = settings_from(store=store, backend=order.backend, pool=order.pool, concurrency=order.concurrency)
     raise typer.Exit(
-        run_async(as_stoppable(lambda stop: _submit(order, settings, stop, dry_run=dry_run, yes=yes, as_json=as_json)))
+        run_async(
+            as_stoppable(
+                lambda stop: _submit(order, settings, stop, detach=detach, dry_run=dry_run, yes=yes, as_json=as_json)
+            )
+        )
     )
 
 
-def resume(
+def resume(  # noqa: PLR0913, PLR0917 - one parameter for each option
     run: RunArgument = "last",
     pool: PoolOption = None,
     concurrency: ConcurrencyOption = None,
     max_cost: MaxCostOption = None,
     store: StoreOption = None,
+    detach: DetachOption = False,
+    unattended: Annotated[
+        bool, typer.Option("--unattended", hidden=True, help="For Jobs: exit code 75 where another attempt may help.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Go on with a run that was interrupted.
@@ -110,8 +123,18 @@ def resume(
     What is committed stays, what is missing is run, what is not graded is graded. --max-cost takes the place of the run's own limit, this
     time.
     """
+    from orchestrator.errors import HeldError, InfrastructureError, LetGoError
+
     settings = settings_from(store=store, pool=pool, concurrency=concurrency)
-    raise typer.Exit(run_async(as_stoppable(lambda stop: _resume(run, max_cost, settings, stop, as_json=as_json))))
+    work = as_stoppable(lambda stop: _resume(run, max_cost, settings, stop, detach=detach, as_json=as_json))
+    try:
+        code = run_async(work)
+    except (HeldError, InfrastructureError) as error:
+        if not unattended:
+            raise
+        print(f"{error}\nthe next attempt goes on from here", file=sys.stderr)
+        code = LetGoError.exit_code
+    raise typer.Exit(code)
 
 
 async def as_stoppable(work: Callable[[Stop], Coroutine[Any, Any, int]]) -> int:
@@ -122,7 +145,62 @@ async def as_stoppable(work: Callable[[Stop], Coroutine[Any, Any, int]]) -> int:
     return await stoppable(work(stop), stop)
 
 
-async def _submit(order: Order, settings: Settings, stop: Stop, *, dry_run: bool, yes: bool, as_json: bool) -> int:
+class Way(Protocol):
+    """How runs are driven: by this process, or by a Job of a cluster."""
+
+    @property
+    def settings(self) -> Settings:
+        """The settings that hold for the run."""
+        ...
+
+    async def drive(
+        self,
+        place: Place,
+        agents: Iterable[ManifestAgent],
+        make: Callable[[str], Awaitable[RunManifest]],
+        stop: Stop,
+        *,
+        spent: int = 0,
+        as_json: bool,
+    ) -> int:
+        """Bring the run to its end and print its report; ``make`` publishes it, given the grader's version, which may be unknown.
+
+        ``agents`` are those that have something to run, ``spent`` is what the run has cost so far in nano USD. Returns the exit code.
+        """
+        ...
+
+
+@contextlib.asynccontextmanager
+async def open_way(
+    settings: Settings, backend: str, *, detach: bool = False, arguments: tuple[str, ...] = ()
+) -> AsyncIterator[Way]:
+    """Give the way in which runs of a backend are driven; ``arguments`` are for a driver elsewhere.
+
+    Raises RefusedError, and ApiError when the cluster cannot be asked.
+    """
+    from orchestrator.driver.kubernetes.site import is_remote
+    from orchestrator.errors import RefusedError
+
+    if is_remote(settings, backend):
+        from orchestrator.cli.remote import open_remote
+
+        async with open_remote(settings, arguments, detach=detach) as remote:
+            yield remote
+        return
+    if detach:
+        msg = "--detach leaves the run to a driver on a cluster, and this one is driven here; leave it out, or use --backend kubernetes"
+        raise RefusedError(msg)
+    yield Here(settings)
+
+
+async def _submit(
+    order: Order, settings: Settings, stop: Stop, *, detach: bool, dry_run: bool, yes: bool, as_json: bool
+) -> int:
+    async with open_way(settings, settings.backend, detach=detach) as way:
+        return await _submitted(order, way, stop, dry_run=dry_run, yes=yes, as_json=as_json)
+
+
+async def _submitted(order: Order, way: Way, stop: Stop, *, dry_run: bool, yes: bool, as_json: bool) -> int:
     from orchestrator.cli.announce import announce_trials, print_plan
     from orchestrator.cli.confirm import announce_estimate, confirm
     from orchestrator.driver.estimate import estimate_run
@@ -131,6 +209,7 @@ async def _submit(order: Order, settings: Settings, stop: Stop, *, dry_run: bool
     from orchestrator.driver.place import open_place
     from orchestrator.driver.prepare import make_ready, publish
 
+    settings = way.settings
     loaded = load_order(order)
     with open_place(settings, backend_for(loaded.tasks, settings)) as place:
         ready = await make_ready(place, order, loaded)
@@ -146,10 +225,12 @@ async def _submit(order: Order, settings: Settings, stop: Stop, *, dry_run: bool
         async def manifest(grader_version: str) -> RunManifest:
             return await publish(place, ready, grader_version, lambda said: print(said, file=sys.stderr))
 
-        return await drive(settings, place, planned.agents, manifest, stop, as_json=as_json)
+        return await way.drive(place, planned.agents, manifest, stop, as_json=as_json)
 
 
-async def _resume(text: str, max_cost: float | None, settings: Settings, stop: Stop, *, as_json: bool) -> int:
+async def _resume(
+    text: str, max_cost: float | None, settings: Settings, stop: Stop, *, detach: bool, as_json: bool
+) -> int:
     from orchestrator import wiring
     from orchestrator.cli.announce import announce_resume, ending
     from orchestrator.driver.committed import load_manifest
@@ -169,18 +250,41 @@ async def _resume(text: str, max_cost: float | None, settings: Settings, stop: S
         await _commit_rows(store, settings, stored.run)  # a driver that was killed last of all has not
         await _print_report(store, stored.run, as_json=as_json)
         return ending(stored, done, settings)
-    with open_place(settings, stored.backend) as place:
-        check_resume(stored, settings, limits)
-        await make_ready_again(place, stored)
+    arguments = () if max_cost is None else ("--max-cost", str(max_cost))
+    async with open_way(settings, stored.backend, detach=detach, arguments=arguments) as way:
+        settings = way.settings
+        with open_place(settings, stored.backend) as place:
+            check_resume(stored, settings, limits)
+            await make_ready_again(place, stored)
 
-        async def made(_: str) -> RunManifest:
-            return manifest
+            async def made(_: str) -> RunManifest:
+                return manifest
 
-        to_run = {planned.agent.name: planned.agent for planned in left.to_run}
-        return await drive(settings, place, to_run.values(), made, stop, spent=left.spent_nano_usd, as_json=as_json)
+            to_run = {planned.agent.name: planned.agent for planned in left.to_run}
+            return await way.drive(place, to_run.values(), made, stop, spent=left.spent_nano_usd, as_json=as_json)
 
 
-async def drive(
+@dataclass(frozen=True)
+class Here:
+    """Drives runs in this process. Implements Way."""
+
+    settings: Settings
+
+    async def drive(
+        self,
+        place: Place,
+        agents: Iterable[ManifestAgent],
+        make: Callable[[str], Awaitable[RunManifest]],
+        stop: Stop,
+        *,
+        spent: int = 0,
+        as_json: bool,
+    ) -> int:
+        """Start the services, ask the models, drive the run, print its report."""
+        return await _drive(self.settings, place, agents, make, stop, spent=spent, as_json=as_json)
+
+
+async def _drive(
     settings: Settings,
     place: Place,
     agents: Iterable[ManifestAgent],
@@ -205,6 +309,7 @@ async def drive(
         await local.probe(agents, announce_probe)
         manifest = await make(local.services.grader_version)
         stop.hint = f"Go on with: {program()} resume {manifest.run}"
+        stop.outlived = place.backend.fetches
         limit = manifest.limits.cost_usd
         with Progress(spent=spent, limit=None if limit is None else nano(limit)) as progress:
             try:

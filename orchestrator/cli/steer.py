@@ -62,6 +62,9 @@ async def _stop(text: str, settings: Settings, *, wait: bool) -> int:
     run = await resolve_run(store, text)
     lookout = Lookout(store, run)
     sight = await lookout.look()
+    if (sight.holder is None or not sight.is_driven) and (done := await _stop_job(store, run, settings)):
+        print("\n".join(done))
+        return 0
     if sight.holder is None or not sight.is_driven:
         print(f"nobody drives run {run}: {who_drove(sight)}\n{await _what_is_left(store, run)}")
         return 0
@@ -72,6 +75,23 @@ async def _stop(text: str, settings: Settings, *, wait: bool) -> int:
         print("it hears that with its next sign of life, which is seconds away")
         return 0
     return await _until_let_go(store, run, lookout, sight)
+
+
+async def _stop_job(store: ObjectStore, run: str, settings: Settings) -> list[str]:
+    """Stop the Job of a run of a cluster whose driver is not there; returns what was done."""
+    from orchestrator import wiring
+    from orchestrator.cli.remote import stop_job
+    from orchestrator.driver.committed import load_manifest
+    from orchestrator.driver.place import KUBERNETES
+    from orchestrator.errors import SpecError
+
+    if (await load_manifest(store, run)).backend != KUBERNETES:
+        return []
+    try:
+        async with wiring.cluster_api(settings.kubernetes) as api:
+            return await stop_job(store, api, settings.kubernetes.drivers_namespace, run)
+    except SpecError as error:
+        return [f"nobody drives run {run} now; whether a Job will cannot be seen from here: {error}"]
 
 
 async def _until_let_go(store: ObjectStore, run: str, lookout: Lookout, sight: Sight) -> int:
@@ -118,6 +138,7 @@ def who_drove(sight: Sight) -> str:
         "limit": "came to its spending limit",
         "failed": "failed",
         "removed": "let it go, because it is being removed",
+        "yielded": "let it go, told to end by its machine or cluster",
     }
     return f"{holder} drove it and {words[reason]}" + (
         f" {detail}" if reason == "stopped" else f": {detail}" if detail else ""

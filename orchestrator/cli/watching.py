@@ -11,53 +11,95 @@ from orchestrator.driver.lookout import Lookout
 from orchestrator.driver.standing import Standing
 
 if TYPE_CHECKING:
+    from orchestrator.driver.kubernetes.sight import JobSight, JobWatch
     from orchestrator.interfaces import ObjectStore
     from orchestrator.settings import Settings
 
 _GIVE_UP_TERMS = 10
 """Terms of silence after which a driver is not waited for any longer."""
+_STUCK_SECONDS = 60.0
+"""For so long a Job's driver that cannot start is waited for, once it was said why."""
+_NOBODY = frozenset({"waiting", "interrupted", "silent"})
+"""States in which nobody is known to drive the run."""
+_LET_GO = frozenset({"complete", "stopped", "paused", "limit"})
+"""States in which a driver brought it to an end in order."""
 
 
 async def watch_run(text: str, interval: float, settings: Settings, *, as_json: bool) -> int:
     """Follow a run and print its report at its end. Returns the exit code that ``submit`` would have ended with."""
     from orchestrator import wiring
-    from orchestrator.cli.read import print_report
+    from orchestrator.cli.remote import job_watch
+    from orchestrator.driver.committed import load_manifest
     from orchestrator.report.select import resolve_run
 
     store = wiring.object_store(settings.store)
     run = await resolve_run(store, text)
-    standing = await _follow(store, run, interval)
+    async with job_watch(settings, await load_manifest(store, run)) as watch:
+        return await follow_to_its_end(store, run, interval, settings, watch, as_json=as_json)
+
+
+async def follow_to_its_end(
+    store: ObjectStore, run: str, interval: float, settings: Settings, watch: JobWatch | None, *, as_json: bool
+) -> int:
+    """Follow a run, with its Job if there is one, print its report, and return the exit code that its driver would have."""
+    from orchestrator.cli.read import print_report
+
+    standing, job = await _follow(store, run, interval, watch)
     await print_report(store, run, as_json=as_json)
-    return _ending(standing, settings)
+    if job is not None and watch is not None and job.state == "failed" and standing.state not in _LET_GO:
+        words = await watch.last_words(job)
+        print(f"{job}" + (f"; the end of its log:\n{words}" if words else ""), file=sys.stderr)
+    return _ending(standing, settings, job)
 
 
-async def _follow(store: ObjectStore, run: str, interval: float) -> Standing:
-    """Look until nobody drives the run any longer, or nothing is left of it."""
+async def _follow(
+    store: ObjectStore, run: str, interval: float, watch: JobWatch | None
+) -> tuple[Standing, JobSight | None]:
+    """Look until nobody drives the run any longer and no Job will, or nothing is left of it."""
     from orchestrator.cli.overview_view import live_line
     from orchestrator.dataset.rows import RunReader
 
     reader, lookout = RunReader(store, run), Lookout(store, run)
-    told, line = "", ""
+    told, line, over = "", "", False
     with Screen(lambda: line) as screen:
         while True:
             sight = await lookout.look()  # before the records, so that a driver that has let go has written them all
             standing = Standing(await reader.read(), sight)
-            told = _tell(screen, standing, told)
+            job = await watch.look() if watch is not None and standing.state in _NOBODY else None
+            told = _tell(screen, standing, watch, job, told)
             before, line = line, live_line(standing)
             if line != before and screen.takes_turn():
                 screen.say(line)
-            if standing.state not in {"running", "silent", "waiting"} or _is_given_up(standing):
-                return standing
+            if not _goes_on(standing, watch, job):
+                if over or job is None or job.may_come:
+                    return standing, job
+                over = True  # the Job has ended since the store was looked at: what its driver wrote last is there now
+                continue
             await asyncio.sleep(interval)
 
 
-def _tell(screen: Screen, standing: Standing, told: str) -> str:
+def _goes_on(standing: Standing, watch: JobWatch | None, job: JobSight | None) -> bool:
+    """Return whether there is anything to wait for."""
+    state = standing.state
+    if state not in _NOBODY:
+        return state == "running"
+    if watch is None or job is None:  # no Job, or a cluster that does not answer just now
+        waits = state != "interrupted" or watch is not None
+        return waits and not _is_given_up(standing)
+    return job.may_come and watch.stuck_s < _STUCK_SECONDS
+
+
+def _tell(screen: Screen, standing: Standing, watch: JobWatch | None, job: JobSight | None, told: str) -> str:
     """Say once who drives, and that nobody does, or gives no sign of life. Returns what was said."""
     from orchestrator.report.program import program
 
     run, holder, state = standing.data.manifest.run, standing.sight.holder, standing.state
     words = ""
-    if state == "waiting":
+    if job is not None:
+        words = str(job)
+    elif watch is not None and watch.unseen:
+        words = f"the cluster does not answer, so the run's Job is not seen: {watch.unseen}"
+    elif state == "waiting":
         words = f"run {run} waits for a driver; start one with: {program()} resume {run}"
     elif state == "running":
         words = f"{holder} drives run {run}; Ctrl-C stops watching, not the run"
@@ -80,16 +122,18 @@ def _is_given_up(standing: Standing) -> bool:
     )
 
 
-def _ending(standing: Standing, settings: Settings) -> int:
+def _ending(standing: Standing, settings: Settings, job: JobSight | None) -> int:
     """Say what is left and return the exit code: what its driver said, or for one that died or fell silent, 5."""
     from orchestrator.cli.announce import ending
     from orchestrator.cli.overview_view import driver_words, next_step
     from orchestrator.report.text import plural
 
     holder, state = standing.sight.holder, standing.state
-    if state in {"interrupted", "silent"}:
-        left = plural(standing.left, "trial")
-        print(f"{driver_words(standing.sight)}; {left} left; go on with: {next_step(standing)}", file=sys.stderr)
+    if state in _NOBODY:
+        left, who = plural(standing.left, "trial"), driver_words(standing.sight)
+        if job is not None and job.may_come:
+            who = f"{job}; it starts by itself once that is mended"
+        print(f"{who}; {left} left; go on with: {next_step(standing)}", file=sys.stderr)
         return 5
     release = holder.release if holder else None
     by = None

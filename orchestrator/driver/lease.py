@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
 from orchestrator.driver.process import is_gone, this_process
-from orchestrator.errors import LeaseLostError, NotFoundError, OrchestrateError, RefusedError, StoreError
+from orchestrator.errors import HeldError, LeaseLostError, NotFoundError, OrchestrateError, RefusedError, StoreError
 from orchestrator.interfaces import ObjectStore
 from orchestrator.records import keys
 from orchestrator.records.lease import Beat, Claim, Release, ReleaseReason, StopRequest
@@ -242,8 +242,8 @@ async def take_run(
 ) -> Claim:
     """Claim a run for this process.
 
-    ``waiting`` is told when an earlier driver has to be given a term to show that it lives. Raises RefusedError when it does, when
-    another driver was faster, or when the run is being removed, and StoreError.
+    ``waiting`` is told when an earlier driver has to be given a term to show that it lives. Raises HeldError when it does or when
+    another driver was faster, RefusedError when the run is being removed, and StoreError.
     """
     holder = await read_holder(store, run)
     if holder is not None and holder.release is None and not holder.gone:
@@ -258,7 +258,7 @@ async def take_run(
         await _refuse_removed(store, claim)
         return claim
     other = await read_holder(store, run)
-    raise RefusedError(_held(run, other or holder))
+    raise HeldError(_held(run, other or holder))
 
 
 async def _refuse_removed(store: ObjectStore, claim: Claim) -> None:
@@ -273,7 +273,7 @@ async def _refuse_removed(store: ObjectStore, claim: Claim) -> None:
 async def wait_for_silence(store: ObjectStore, holder: Holder, timing: Timing) -> None:
     """Return once the holder let go or was silent for a whole term.
 
-    Raises RefusedError on a sign of life, StoreError when it cannot be read.
+    Raises HeldError on a sign of life, StoreError when it cannot be read.
     """
     run, epoch = holder.claim.run, holder.claim.epoch
     number = 0 if holder.beat is None else holder.beat.number
@@ -283,7 +283,7 @@ async def wait_for_silence(store: ObjectStore, holder: Holder, timing: Timing) -
         if await store.exists(keys.release(run, epoch)):
             return
         if await store.exists(keys.beat(run, epoch, number + 1)):
-            raise RefusedError(_held(run, holder))
+            raise HeldError(_held(run, holder))
 
 
 def _held(run: str, holder: Holder | None) -> str:
@@ -330,7 +330,7 @@ async def drive_run(
         if renewing.done() and not renewing.cancelled() and (mistake := renewing.exception()) is not None:
             body.uncancel()
             raise mistake from None
-        ending = ("stopped", "at once")
+        ending = lease.ending or ("stopped", "at once")
         raise
     except OrchestrateError as error:
         ending = ("failed", str(error))

@@ -45,6 +45,11 @@ class Stopper(Protocol):
         """Who asked for it; None as long as nobody did."""
         ...
 
+    @property
+    def lets_go(self) -> bool:
+        """Whether this process was told to end while what runs goes on without it."""
+        ...
+
     def use(self, pool: TrialPool) -> None:
         """From now on this pool is what is stopped."""
         ...
@@ -93,7 +98,12 @@ class Local:
             lease.on_silence = silent
             stopper.use(pool)
             lease.on_stop = stopper.requested
-            execution = await execute(manifest, self.store, pool, breaker)
+            try:
+                execution = await execute(manifest, self.store, pool, breaker)
+            except asyncio.CancelledError:
+                if stopper.lets_go:
+                    lease.ending = ("yielded", "")
+                raise
             lease.ending = execution.why_released(stopper.asked_by)
             return execution
 

@@ -121,3 +121,10 @@ async def ask_to_stop(store: ObjectStore, holder: Holder) -> str | None:
     if await store.create(key, request.to_bytes()):
         return None
     return StopRequest.from_bytes(await store.get(key), key).by
+
+
+async def ask_to_stop_later(store: ObjectStore, holder: Holder) -> None:
+    """Ask the driver that comes after a claim to stop in order. Raises StoreError."""
+    epoch = holder.claim.epoch + 1
+    request = StopRequest(epoch=epoch, at=time.time(), by=this_person())
+    await store.create(keys.stop_request(holder.claim.run, epoch), request.to_bytes())

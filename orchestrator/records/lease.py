@@ -60,9 +60,10 @@ class Beat(Record):
     """Launches that failed on our side under this driver, by cause."""
 
 
-ReleaseReason = Literal["ended", "stopped", "paused", "limit", "failed", "removed"]
+ReleaseReason = Literal["ended", "stopped", "paused", "limit", "failed", "removed", "yielded"]
 """``ended``: nothing is left to do. ``stopped``: a person asked for it. ``paused``: the same failure of ours came again and again.
-``limit``: the run may not spend more. ``removed``: a gc removes the run. ``failed``: anything else of ours."""
+``limit``: the run may not spend more. ``removed``: a gc removes the run. ``yielded``: the driver was told to end, as by a node that is
+drained; what it started goes on, for the next driver. ``failed``: anything else of ours."""
 
 
 class Release(Record):

@@ -451,6 +451,7 @@ class _Services:
 
 class _Operator:
     asked_by = None
+    lets_go = False
 
     def __init__(self, life: Life) -> None:
         self._life = life

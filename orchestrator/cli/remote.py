@@ -1,0 +1,188 @@
+"""Runs that a Job of a cluster drives: start it, follow it, stop it, read its log."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orchestrator.driver.kubernetes.job import delete_job, is_over, jobs_of, start_job
+from orchestrator.driver.kubernetes.sight import JobWatch, look_at_job
+from orchestrator.driver.kubernetes.site import Site, open_site
+from orchestrator.driver.lookout import Lookout, ask_to_stop, ask_to_stop_later
+from orchestrator.driver.place import KUBERNETES
+from orchestrator.errors import OrchestrateError, SpecError
+from orchestrator.report.program import program
+
+if TYPE_CHECKING:
+    from orchestrator.cli.signals import Stop
+    from orchestrator.driver.place import Place
+    from orchestrator.interfaces import ObjectStore
+    from orchestrator.records.manifest import ManifestAgent, RunManifest
+    from orchestrator.sandbox.kubernetes.api import Api
+    from orchestrator.settings import Settings
+
+_LOOK_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Remote:
+    """Drives runs by Jobs. Implements ``run.Way``."""
+
+    site: Site
+    arguments: tuple[str, ...]
+    """For the driver's command."""
+    detach: bool
+    store_option: str
+    """What commands need to find the same store from here: empty, or `` --store URL``."""
+
+    @property
+    def settings(self) -> Settings:
+        """The drivers' settings, with what belongs to this machine in its place."""
+        return self.site.settings
+
+    async def drive(
+        self,
+        place: Place,
+        agents: Iterable[ManifestAgent],
+        make: Callable[[str], Awaitable[RunManifest]],
+        stop: Stop,
+        *,
+        spent: int = 0,
+        as_json: bool,
+    ) -> int:
+        """Start a Job for the run and follow it to its end. Returns the exit code that a driver here would have."""
+        manifest = await make("")
+        run = manifest.run
+        stop.hint = f"Go on with: {self._command('resume', run)}"
+        try:
+            name = await start_job(self.site, run, self.arguments)
+        except OrchestrateError as error:
+            error.add_note(f"the run is kept; {self._ways(run)}")
+            raise
+        print(f"Job {name} in {self.site.namespace} drives run {run}", file=sys.stderr, flush=True)
+        if self.detach:
+            print(run)
+            print(self._ways(run), file=sys.stderr)
+            return 0
+        stop.left = "left; the run goes on."
+        stop.hint = f"Come back with: {self._command('watch', run)}"
+        stop.use(RemoteRun(place.store, self.site.api, self.site.namespace, run))
+        return await self._follow(place.store, run, as_json=as_json)
+
+    async def _follow(self, store: ObjectStore, run: str, *, as_json: bool) -> int:
+        from orchestrator.cli.watching import follow_to_its_end
+
+        watch = JobWatch(self.site.api, self.site.namespace, run)
+        return await follow_to_its_end(store, run, _LOOK_SECONDS, self.settings, watch, as_json=as_json)
+
+    def _command(self, word: str, run: str) -> str:
+        return f"{program()} {word} {run}{self.store_option}"
+
+    def _ways(self, run: str) -> str:
+        """Return what can be done with the run from here."""
+        words = {"follow it": "watch", "stop it": "stop", "go on when its driver is gone": "resume"}
+        return "; ".join(f"{what}: {self._command(word, run)}" for what, word in words.items())
+
+
+@contextlib.asynccontextmanager
+async def open_remote(
+    settings: Settings, arguments: Iterable[str] = (), *, detach: bool = False
+) -> AsyncIterator[Remote]:
+    """Find the cluster and read what its drivers go by. Raises RefusedError, SpecError and ApiError."""
+    async with open_site(settings) as site:
+        theirs = settings.sources.get("store", "default") == "default"
+        words = list(arguments)
+        if settings.sources.get("pool", "default") != "default":
+            words += ["--pool", settings.pool]
+        if settings.concurrency is not None and settings.sources.get("concurrency", "default") != "default":
+            words += ["-n", str(settings.concurrency)]
+        yield Remote(site, tuple(words), detach, f" --store '{site.settings.store}'" if theirs else "")
+
+
+@dataclass(frozen=True)
+class RemoteRun:
+    """A run that a Job drives, as something to stop. Implements ``signals.Stoppable``."""
+
+    store: ObjectStore
+    api: Api
+    namespace: str
+    run: str
+
+    async def stop(self) -> None:
+        """Ask its driver to stop it in order; where there is none yet, take the Job away."""
+        for line in await stop_job(self.store, self.api, self.namespace, self.run):
+            print(line, file=sys.stderr, flush=True)
+
+
+async def stop_job(store: ObjectStore, api: Api, namespace: str, run: str) -> list[str]:
+    """Have a run stopped, whether its driver lives, is between two pods, or never started. Returns what was done.
+
+    Raises StoreError, ApiError.
+    """
+    sight = await Lookout(store, run).look()
+    if sight.holder is not None and sight.is_driven:
+        await ask_to_stop(store, sight.holder)
+        return []
+    open_jobs = [job for job in await jobs_of(api, namespace, run) if not is_over(job)]
+    if not open_jobs:
+        return []
+    if sight.holder is not None and not (await look_at_job(api, namespace, run)).trouble:
+        await ask_to_stop_later(store, sight.holder)
+        return ["its next driver will stop it"]
+    for job in open_jobs:
+        await delete_job(api, namespace, job)
+    return [f"Job {job['metadata']['name']} was deleted: no driver had started" for job in open_jobs]
+
+
+@contextlib.asynccontextmanager
+async def job_watch(settings: Settings, manifest: RunManifest) -> AsyncIterator[JobWatch | None]:
+    """Give what looks at the Job of a run, if it is one of a cluster that can be reached from here; says why not where it is."""
+    from orchestrator import wiring
+
+    if manifest.backend != KUBERNETES:
+        yield None
+        return
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            api = await stack.enter_async_context(wiring.cluster_api(settings.kubernetes))
+        except SpecError as error:
+            print(f"note: the cluster is not asked: {error}", file=sys.stderr)
+            yield None
+            return
+        yield JobWatch(api, settings.kubernetes.drivers_namespace, manifest.run)
+
+
+async def job_words(settings: Settings, manifest: RunManifest) -> str:
+    """Return what is to be said of the Job of a run that nobody drives; empty when it has nothing to do with a cluster."""
+    async with job_watch(settings, manifest) as watch:
+        if watch is None:
+            return ""
+        sight = await watch.look()
+        return str(sight) if sight else f"the cluster does not answer: {watch.unseen}"
+
+
+async def print_driver_log(run: str, settings: Settings, *, follow: bool) -> None:
+    """Print what the newest driver of a run wrote. Raises SpecError when there is none, and ApiError."""
+    from orchestrator import wiring
+    from orchestrator.driver.kubernetes.job import DRIVER
+
+    namespace = settings.kubernetes.drivers_namespace
+    async with wiring.cluster_api(settings.kubernetes) as api:
+        sight = await look_at_job(api, namespace, run)
+        if not sight.pod:
+            msg = f"run {run} has no driver in {namespace}: {sight}"
+            raise SpecError(msg)
+        read = api.follow_log if follow else _whole_log(api)
+        async for part in read(namespace, sight.pod, container=DRIVER):
+            sys.stdout.write(part.decode(errors="replace"))
+            sys.stdout.flush()
+
+
+def _whole_log(api: Api) -> Callable[..., AsyncIterator[bytes]]:
+    async def read(namespace: str, pod: str, *, container: str) -> AsyncIterator[bytes]:
+        yield await api.log(namespace, pod, container=container)
+
+    return read
