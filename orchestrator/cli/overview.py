@@ -79,4 +79,4 @@ async def _status(text: str, settings: Settings, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(status_json(standing, job), indent=2))
     else:
-        print_status(standing, job)
+        print_status(standing, job=job)

@@ -181,7 +181,7 @@ def _agent_json(agent: AgentStanding) -> dict[str, Any]:
     }
 
 
-def print_status(standing: Standing, job: str = "", screen: Console | None = None) -> None:
+def print_status(standing: Standing, screen: Console | None = None, job: str = "") -> None:
     """Print the standing of a run on one screen; ``job`` as in ``status_json``."""
     screen = screen or console()
     manifest, state = standing.data.manifest, standing.state

@@ -18,6 +18,8 @@ KNOWN_PROVIDERS = {
 """Providers that need no file: their key's variable, and their address for chat completions."""
 MOST_AT_ONE_TIME = 256
 """Trials that one machine may run at one time, and gradings that one grader takes."""
+MOST_IN_FLIGHT = 20_000
+"""Trials that one driver may run at one time on a cluster."""
 MOST_PRICE_USD = 100_000
 """For a million tokens: above every real price, and low enough for sums in billionths of a dollar to fit in 64 bits."""
 
@@ -101,8 +103,8 @@ class SettingsFile(Part):
     """Who runs them: this process, or processes of a Ray cluster: that of ``RAY_ADDRESS``, or one of our own on this machine."""
     supervisors: int | None = Field(default=None, ge=1, le=MOST_AT_ONE_TIME)
     """Processes that run trials with ``pool = "ray"``; by the processors of the cluster when absent."""
-    concurrency: int | None = Field(default=None, ge=1, le=MOST_AT_ONE_TIME)
-    """Trials at one time; by the machine's processors when absent."""
+    concurrency: int | None = Field(default=None, ge=1, le=MOST_IN_FLIGHT)
+    """Trials at one time, on one machine at most 256; by its processors when absent, 20 on a cluster."""
     providers: Mapping[ProviderName, Provider] = Field(default_factory=dict)
     """Model providers by name. ``scripted`` is built in."""
     prices: dict[ModelName, ModelPrice] = Field(default_factory=dict)

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
+from orchestrator.settings.models import MOST_IN_FLIGHT
 from orchestrator.spec.base import Spec
 
 
@@ -33,7 +34,7 @@ class Submission(Spec):
     """Where trials run."""
     pool: Literal["inline", "ray"] | None = None
     """Who runs them: this process, or processes of a Ray cluster; as the settings say when absent."""
-    concurrency: int | None = Field(default=None, ge=1, le=256)
+    concurrency: int | None = Field(default=None, ge=1, le=MOST_IN_FLIGHT)
     """Trials at one time; by the machine's processors when absent."""
     limits: RunLimits = RunLimits()
     """What the run may use."""

@@ -34,10 +34,8 @@ def test_services_are_not_listed_but_there(tmp_path: Path) -> None:
     assert "gateway" in help_of(tmp_path, "serve")
 
 
-def test_only_backends_of_this_version_are_offered(tmp_path: Path) -> None:
-    text = help_of(tmp_path, "submit")
-    assert "auto, bubblewrap or container." in text
-    assert "kubernetes" not in text
+def test_all_backends_are_offered(tmp_path: Path) -> None:
+    assert "auto, bubblewrap, container or kubernetes." in help_of(tmp_path, "submit")
 
 
 def test_an_interrupt_while_loading_leaves_without_a_traceback(tmp_path: Path) -> None:

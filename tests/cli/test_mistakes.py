@@ -76,12 +76,11 @@ def test_mistakes_of_all_files_come_together(orchestrate, suite: Path, tmp_path:
         (["submit", STARTER, "--agent", "nop", "--run-id", "last"], "'last' cannot name a run"),
         (["submit", STARTER, "--agent", "nop", "--run-id", "../up"], "'../up' cannot name a run"),
         (["submit", STARTER, "--agent", "nop", "--run-id", ""], "'' cannot name a run"),
-        (["submit", STARTER, "--agent", "nop", "-n", "100000"], "256"),
+        (["submit", STARTER, "--agent", "nop", "-n", "100000"], "20000"),
+        (["submit", STARTER, "--agent", "nop", "-n", "257"], "257 trials at one time are more than one machine"),
         (["submit", STARTER, "--agent", "nop", "--tasks", "config-v3"], "did you mean 'config-v2'?"),
-        (
-            ["submit", STARTER, "--agent", "nop", "--backend", "kubernetes"],
-            "or set kubernetes.task_image for tasks without one",
-        ),
+        (["submit", STARTER, "--agent", "nop", "--backend", "kubernetes"], "there is no kubeconfig"),
+        (["submit", STARTER, "--agent", "nop", "--detach"], "--detach leaves the run to a driver on a cluster"),
         (
             ["submit", STARTER, "--agent", "nop", "--backend", "bublewrap"],
             "--backend: must be one of auto, bubblewrap, container, kubernetes (did you mean 'bubblewrap'?)",

@@ -69,7 +69,7 @@ def test_watching_ends_as_submit_did(
     seen: Sight, ended: int, code: int, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = load_settings(tmp_path, environ={}, overrides={})
-    assert watching._ending(standing(seen, ended=ended), settings) == code
+    assert watching._ending(standing(seen, ended=ended), settings, None) == code
     said = capsys.readouterr().err
     assert words in said if words else said == ""
 
@@ -106,7 +106,7 @@ class Story:
 
     async def follow(self, made: RunManifest) -> Standing:
         await self.store.create(keys.manifest("r1"), made.to_bytes())
-        return await watching._follow(self.store, "r1", 1)
+        return (await watching._follow(self.store, "r1", 1, None))[0]
 
 
 @pytest.fixture
