@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-for name in ("dataset", "storage"):
+for name in ("dataset", "storage", "kubernetes"):
     sys.path.insert(0, str(Path(__file__).parent.parent / name))
 
 from s3_world import s3_url, seaweed  # noqa: E402 - found by what is above
