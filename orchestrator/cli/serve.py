@@ -53,6 +53,15 @@ def relay(config: ConfigOption) -> None:
     run_async(serve_relay(config))
 
 
+@serve.command()
+def reaper(config: ConfigOption) -> None:
+    """Clean up after dead drivers of a cluster until SIGTERM."""
+    from orchestrator.driver.kubernetes.reaper import serve_reaper
+
+    _log_plainly()
+    run_async(serve_reaper(config))
+
+
 def _log_plainly() -> None:
     """Log what services say as plain lines on standard error."""
     import logging

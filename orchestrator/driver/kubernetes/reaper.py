@@ -11,19 +11,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator import wiring
+from orchestrator.driver.kubernetes.reaper_file import ReaperConfig, read_reaper_file
 from orchestrator.sandbox.kubernetes import names
 from orchestrator.sandbox.kubernetes.errors import ApiError
 from orchestrator.sandbox.kubernetes.resources import LEASES, PODS
+from orchestrator.settings import Kubernetes
 
 if TYPE_CHECKING:
     import aiohttp
 
-    from orchestrator.driver.kubernetes.reaper_file import ReaperConfig
     from orchestrator.sandbox.kubernetes.api import Api
 
 log = logging.getLogger(__name__)
@@ -142,10 +146,9 @@ class Reaper:
         """Return the mark of each run's Lease."""
         marks = {}
         for namespace in self.config.namespaces:
-            for lease in await self.api.list(LEASES, namespace, labels=_OURS):
+            for lease in await self.api.list(LEASES, namespace, labels=f"{_OURS},{names.RUN_LABEL}"):
                 about = lease["metadata"]
-                run = names.run_hash(str((about.get("annotations") or {}).get(names.RUN, "")))
-                marks[run] = f"{about.get('uid')} {about.get('resourceVersion')}"
+                marks[_run_of(lease)] = f"{about.get('uid')} {about.get('resourceVersion')}"
         return marks
 
     async def _see_to(self, pod: Mapping[str, Any], silent: float) -> None:
@@ -188,15 +191,15 @@ def agent_has_ended(pod: Mapping[str, Any]) -> bool:
 
 
 def may_go(pod: Mapping[str, Any]) -> bool:
-    """Return whether a pod holds nothing that could still come: all of it has ended, or none of it has begun. One that goes is left alone."""
+    """Return whether nothing of a pod runs: all of it has ended, or none of it has begun. One that goes already is left alone."""
     status = pod.get("status") or {}
     if "deletionTimestamp" in pod["metadata"]:
         return False
     return status.get("phase") in _ENDED or not (status.get("startTime") or pod["spec"].get("nodeName"))
 
 
-def _run_of(pod: Mapping[str, Any]) -> str:
-    return str((pod["metadata"].get("labels") or {}).get(names.RUN_LABEL, ""))
+def _run_of(found: Mapping[str, Any]) -> str:
+    return str((found["metadata"].get("labels") or {}).get(names.RUN_LABEL, ""))
 
 
 def sealer(session: aiohttp.ClientSession, gateways: Iterable[str], token: str) -> Callable[[int, str], Any]:
@@ -212,7 +215,7 @@ def sealer(session: aiohttp.ClientSession, gateways: Iterable[str], token: str) 
             async with session.post(url, headers=headers) as response:
                 await response.read()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            log.warning("gateway %d did not answer: %s", index, error or type(error).__name__)
+            log.warning("gateway %d did not answer: %s", index, str(error) or type(error).__name__)
             return False
         if response.status not in {200, 404}:
             log.warning("gateway %d refused to seal %s: HTTP %d", index, launch, response.status)
@@ -244,3 +247,26 @@ async def answering(reaper: Reaper, listen: str | None) -> AsyncIterator[None]:
         yield
     finally:
         await runner.cleanup()
+
+
+async def serve_reaper(path: Path) -> None:
+    """Look until SIGTERM, as a file says. Raises SpecError with every problem of the file, and where there is no cluster."""
+    import aiohttp
+
+    config = read_reaper_file(path)
+    over = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
+    timeout = aiohttp.ClientTimeout(total=30)
+    async with (
+        wiring.cluster_api(Kubernetes(context=config.context)) as api,
+        aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as session,
+    ):
+        reaper = Reaper(api, config, sealer(session, config.gateways, config.token))
+        async with answering(reaper, config.listen):
+            looking, told = asyncio.create_task(reaper.run()), asyncio.create_task(over.wait())
+            await asyncio.wait({looking, told}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (looking, told):
+                task.cancel()
+            await asyncio.gather(told, return_exceptions=True)
+            with contextlib.suppress(asyncio.CancelledError):
+                await looking  # a mistake in it comes out here
