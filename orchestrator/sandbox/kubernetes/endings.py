@@ -92,6 +92,8 @@ def judge(view: PodView, facts: Facts) -> Ending | Loss | None:
     agent = view.container(names.AGENT)
     if agent is not None and agent.state == "terminated":
         return _ended(view, agent, facts)
+    if agent is not None and agent.restarts:
+        return Loss("container_restarted", "its node was restarted, and the agent began anew with what it had left")
     if (failed := _failed_init(view)) is not None:
         return failed
     if not view.gone and not (is_over(view) and facts.settled):
@@ -168,7 +170,7 @@ def seconds(text: str) -> float | None:
 # --- the agent's container has ended ------------------------------------------------------------------------------------------------------
 
 
-def _ended(view: PodView, agent: ContainerView, facts: Facts) -> Ending | Loss:
+def _ended(view: PodView, agent: ContainerView, facts: Facts) -> Ending | Loss | None:  # noqa: PLR0911 - a table
     if _whole_sandbox_died(view, agent, facts):
         return _ending(agent, "out_of_memory", facts)
     if agent.reason in _NEVER_RAN:
@@ -181,8 +183,11 @@ def _ended(view: PodView, agent: ContainerView, facts: Facts) -> Ending | Loss:
         return _exceeded(view) or _ending(agent, "out_of_disk", facts)
     if agent.exit_code in _SUPERVISOR_FAILED:
         return _never_started(view, agent, facts)
-    if agent.exit_code in _FROM_OUTSIDE and (_is_being_ended(view) or facts.stopped):
-        return _ended_from_outside(view, agent, facts)
+    if agent.exit_code in _FROM_OUTSIDE:
+        if _is_being_ended(view) or facts.stopped:
+            return _ended_from_outside(view, agent, facts)
+        if not facts.settled:
+            return None  # who ends it may still be told
     return _ending(agent, _own_cause(agent, facts), facts)
 
 

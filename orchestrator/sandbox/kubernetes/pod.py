@@ -44,8 +44,8 @@ _EVENTS = 3
 class Pace:
     """How long things may take; seconds."""
 
-    settle: float = 10.0
-    """Silence after which a pod that is over is not expected to tell more: the kubelet is up to a second late."""
+    settle: float = 5.0
+    """Silence after which no more is expected to be told of what was told: the kubelet is about a second late."""
     stop: float = 20.0
     """From asking the pod's own freezer to stop the agent to deleting the pod."""
     linger: float = 60.0
@@ -204,8 +204,9 @@ class PodSandbox:
             says = f"it is still being deleted long after its grace; node {self._view.node or 'unknown'} may be gone"
         if left <= 0 and not self._around.pods.trouble:
             raise await self._lost(Loss("node_lost", says))
-        if is_over(self._view):
-            return max(0.05, min(pace.settle, self._changed + pace.settle - now))
+        settles = self._changed + pace.settle - now
+        if settles > 0 or is_over(self._view):
+            return max(0.01, settles)
         trouble = self._pending.look(self._view)
         if trouble is None:
             return max(pace.away, left)
