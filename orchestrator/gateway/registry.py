@@ -238,7 +238,7 @@ def _check_pod(launch: Launch, role: Role, peer: str | None) -> None:
         if role == "prepare":
             raise launch.pod.already_begun()
         msg = "the token belongs to another pod"
-        raise Refusal(403, "wrong_pod", msg, finding=True, close=True)
+        raise Refusal(403, "wrong_token", msg, finding=True, close=True)
 
 
 def _plus(counted: Spending, launch: Launch) -> Spending:

@@ -86,7 +86,9 @@ class Gateway(Protocol):
     """The driver's side of the gateway. Methods may raise GatewayError, and StoreError when the store behind it fails."""
 
     async def register(self, request: LaunchRequest) -> Registration:
-        """Make a launch known. Registering the same launch again gives the same launch and fresh tokens."""
+        """Make a launch known. Registering it again gives the same launch: with fresh tokens where its sandbox died with whoever registered
+        it, with the same ones where it is a pod, which goes on.
+        """
         ...
 
     async def stop_reason(self, launch: str) -> BudgetReason | Literal["model_api_error"]:

@@ -14,11 +14,12 @@ from orchestrator.interfaces import Gateway, ProbeResult
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "gateway"))
 
-from gateway_world import World, put_state
+from gateway_world import World
+from pod_world import PodWorld
 from provider_world import ANSWER, KEY, provider
 
 
-@pytest.fixture(params=[World])
+@pytest.fixture(params=[World, PodWorld])
 def world(request: pytest.FixtureRequest, short_folder: Path) -> Callable[..., World]:
     return lambda **config: request.param(short_folder, **config)
 
@@ -38,7 +39,7 @@ def test_registering_names_the_launch_by_its_content(world):
 
     first, again, other = asyncio.run(live())
     assert first.launch == again.launch != other.launch
-    assert first.agent_token != again.agent_token
+    assert other.agent_token not in {first.agent_token, again.agent_token}
     assert first.door.token == first.sink.token != first.agent_token
 
 
@@ -58,13 +59,40 @@ def test_the_sink_takes_the_state_after_the_seal(world):
     async def live():
         async with world().running() as here:
             registration = await here.client.register(here.request())
-            before, _ = await put_state(registration, "entries", b"x")
+            before, _ = await here.put(registration, "entries", b"x")
             await here.client.seal(registration.launch)
-            after, blob = await put_state(registration, "entries", b"x")
+            after, blob = await here.put(registration, "entries", b"x")
             return before, after, blob, await here.store.get(blob["key"])
 
     before, after, blob, data = asyncio.run(live())
     assert (before, after, blob["size"], data) == (409, 200, 1, b"x")
+
+
+def test_an_operators_stop_is_harmless_at_any_time(world):
+    async def live():
+        async with world().running() as here:
+            registration = await here.client.register(here.request())
+            for _ in range(2):
+                await here.client.stop(registration.launch)
+            seal = await here.client.seal(registration.launch)
+            await here.client.stop(registration.launch)
+            return seal
+
+    assert asyncio.run(live()).stopped is None
+
+
+def test_what_launches_used_is_summed_for_a_run(world):
+    async def live():
+        async with world().running() as here:
+            insides = [await here.launch(1), await here.launch(2)]
+            for inside in insides:
+                await inside.chat()
+            await here.client.seal(insides[0].launch)
+            return await here.client.spending("run-1"), await here.client.spending("run-2")
+
+    found, other = asyncio.run(live())
+    assert (found.running, found.steps, found.cost_nano_usd) == (1, 2, 40_000)
+    assert (other.running, other.steps) == (0, 0)
 
 
 def test_every_failure_is_infrastructure_with_a_cause(world):

@@ -96,6 +96,10 @@ class World:
         port = await hand_over(registration)
         return Inside(registration, port)
 
+    async def put(self, registration: Registration, part: str, data: bytes) -> tuple[int, Any]:
+        """Deliver a part as the launch's freezer does."""
+        return await put_state(registration, part, data)
+
 
 class Inside:
     """What a program inside of the sandbox can do."""
@@ -105,6 +109,10 @@ class Inside:
         self.launch = registration.launch
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
+
+    @property
+    def connector(self) -> aiohttp.TCPConnector:
+        return aiohttp.TCPConnector()
 
     async def ask(
         self,
@@ -119,7 +127,7 @@ class Inside:
             "Authorization": f"Bearer {self.registration.agent_token if token is None else token}",
             **(headers or {}),
         }
-        async with aiohttp.ClientSession() as session:
+        async with aiohttp.ClientSession(connector=self.connector) as session:
             kind = "data" if isinstance(body, bytes) else "json"
             async with session.request(method, self.url + path, headers=shown, **{kind: body}) as response:
                 data = await response.read()

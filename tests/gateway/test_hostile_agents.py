@@ -79,21 +79,21 @@ async def answered(inside, data):
         (lambda a, b: "", 401, "no_token"),
     ],
 )
-def test_a_wrong_token_gets_nothing_and_is_recorded(world, choose, status, kind):
+def test_a_wrong_token_gets_nothing_and_is_recorded(either, choose, status, kind):
     async def attack(_here, inside, other):
         return await inside.ask("GET", "/tools", token=choose(inside, other))
 
-    answer, seal = both(world, attack)
+    answer, seal = both(either, attack)
     assert (answer[0], answer[1]["error"]["type"]) == (status, kind)
     assert kind in kinds(seal)
 
 
-def test_an_api_key_header_is_a_token_too(world):
+def test_an_api_key_header_is_a_token_too(either):
     async def attack(_here, inside, _other):
         headers = {"Authorization": "", "x-api-key": inside.registration.agent_token}
         return await inside.ask("GET", "/tools", headers=headers)
 
-    assert both(world, attack)[0][0] == 200
+    assert both(either, attack)[0][0] == 200
 
 
 def test_after_the_seal_nothing_listens(world):
@@ -111,16 +111,16 @@ def test_after_the_seal_nothing_listens(world):
     assert both(world, attack)[0]
 
 
-def test_a_body_that_says_it_has_ten_gigabytes_is_refused_unread(world):
+def test_a_body_that_says_it_has_ten_gigabytes_is_refused_unread(either):
     async def attack(_here, inside, _other):
         return await answered(inside, head(inside, f"Content-Length: {10 << 30}\r\n") + b"{")
 
-    data, seal = both(world, attack)
+    data, seal = both(either, attack)
     assert data.startswith(b"HTTP/1.1 413")
     assert "request_too_large" in kinds(seal)
 
 
-def test_a_body_without_an_end_is_cut_off(world):
+def test_a_body_without_an_end_is_cut_off(either):
     def flood(inside):
         with inside.raw(head(inside, "Transfer-Encoding: chunked\r\n")) as connection:
             with contextlib.suppress(ConnectionError):
@@ -131,20 +131,20 @@ def test_a_body_without_an_end_is_cut_off(world):
     async def attack(_here, inside, _other):
         await asyncio.to_thread(flood, inside)
 
-    _, seal = both(world, attack)
+    _, seal = both(either, attack)
     assert "request_too_large" in kinds(seal)
 
 
-def test_a_body_that_drips_is_given_up(world):
+def test_a_body_that_drips_is_given_up(either):
     async def attack(_here, inside, _other):
         return await answered(inside, head(inside, "Content-Length: 100\r\n") + b"{")
 
-    data, seal = both(world, attack)
+    data, seal = both(either, attack)
     assert data.startswith(b"HTTP/1.1 408")
     assert "request_timeout" in kinds(seal)
 
 
-def test_heads_that_never_end_are_given_up_and_hold_nobody_else(world):
+def test_heads_that_never_end_are_given_up_and_hold_nobody_else(either):
     async def attack(_here, inside, other):
         lorises = [inside.raw(b"GET /tools HTTP/1.1\r\nX-A: ") for _ in range(20)]
         assert (await other.chat())[0] == 200
@@ -153,7 +153,7 @@ def test_heads_that_never_end_are_given_up_and_hold_nobody_else(world):
             loris.close()
         return ends, await inside.ask("GET", "/tools")
 
-    (ends, after), _ = both(world, attack)
+    (ends, after), _ = both(either, attack)
     assert all(b"200" not in end for end in ends)
     assert after[0] == 200
 
@@ -166,22 +166,22 @@ def test_heads_that_never_end_are_given_up_and_hold_nobody_else(world):
         "Content-Length: 1\r\nContent-Length: 2\r\n",
     ],
 )
-def test_a_flood_of_headers_is_a_bad_request(world, extra):
+def test_a_flood_of_headers_is_a_bad_request(either, extra):
     async def attack(_here, inside, _other):
         return await answered(inside, head(inside, extra, "/tools", "GET"))
 
-    data, _ = both(world, attack)
+    data, _ = both(either, attack)
     assert data == b"" or data.startswith((b"HTTP/1.1 400", b"HTTP/1.0 400"))
 
 
 @pytest.mark.parametrize(
     "garbage", [b"\x16\x03\x01\x02\x00\x01\x00", b"GET\r\n\r\n", b"\0" * 4096, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"]
 )
-def test_bytes_that_are_no_http_are_dropped(world, garbage):
+def test_bytes_that_are_no_http_are_dropped(either, garbage):
     async def attack(_here, inside, _other):
         return await answered(inside, garbage)
 
-    data, _ = both(world, attack)
+    data, _ = both(either, attack)
     assert b" 200 " not in data
 
 
@@ -216,7 +216,7 @@ def test_a_compressed_bomb_is_not_opened(world):
     assert (status, answer["error"]["type"]) == (415, "unsupported_encoding")
 
 
-def test_many_large_bodies_at_once_are_bounded(world):
+def test_many_large_bodies_at_once_are_bounded(either):
     part = b'{"model": "main", "messages": [{"role": "user", "content": "' + b"x" * 900_000
 
     async def attack(_here, inside, _other):
@@ -226,7 +226,7 @@ def test_many_large_bodies_at_once_are_bounded(world):
             connection.close()
         return answers
 
-    answers, seal = both(world, attack)
+    answers, seal = both(either, attack)
     assert any(answer.startswith(b"HTTP/1.1 413") for answer in answers)
     assert {"request_too_large", "request_timeout"} <= kinds(seal)
 
@@ -282,11 +282,11 @@ def test_what_is_not_offered_is_refused_by_name(world, body, status, kind, code)
 
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages", "/v1/embeddings", "/mcp"])
-def test_other_endpoints_are_refused_by_name(world, path):
+def test_other_endpoints_are_refused_by_name(either, path):
     async def attack(_here, inside, _other):
         return await inside.ask("POST", path, {})
 
-    (status, answer, _), _ = both(world, attack)
+    (status, answer, _), _ = both(either, attack)
     assert (status, answer["error"]["type"]) == (404, "unsupported_endpoint")
     assert "/v1/chat/completions" in answer["error"]["message"]
 
@@ -294,11 +294,11 @@ def test_other_endpoints_are_refused_by_name(world, path):
 @pytest.mark.parametrize(
     "path", ["/admin/launches", "/launch/state/entries", "/launch/stop", "/../healthz", "/%00", "/tools/rm"]
 )
-def test_nothing_else_is_there(world, path):
+def test_nothing_else_is_there(either, path):
     async def attack(_here, inside, _other):
         return await inside.ask("POST", path, {})
 
-    assert both(world, attack)[0][0] == 404
+    assert both(either, attack)[0][0] == 404
 
 
 @pytest.mark.parametrize("name", ["main", "scripted/careful", "careful"])
@@ -324,14 +324,14 @@ def test_the_state_cannot_be_written_with_the_agents_token(world):
     assert (status, answer["error"]["type"]) == (403, "wrong_token")
 
 
-def test_refusals_without_end_do_not_fill_the_record(world):
+def test_refusals_without_end_do_not_fill_the_record(either):
     async def attack(here, inside, _other):
         for number in range(260):
             await inside.ask("POST", f"/tools/x{number}", {})
         seal = await here.client.seal(inside.launch)
         return len((await here.store.get(seal.trajectory.key)).splitlines())
 
-    assert both(world, attack)[0] < 210
+    assert both(either, attack)[0] < 210
 
 
 finishes = st.fixed_dictionaries(
@@ -363,7 +363,7 @@ chats = st.fixed_dictionaries(
 )
 
 
-def test_no_request_makes_the_gateway_fail(world):
+def test_no_request_makes_the_gateway_fail(either):
     """Whatever JSON an agent sends, the answer is 200 or the agent's own fault, never ours."""
     bodies = []
 
@@ -386,7 +386,7 @@ def test_no_request_makes_the_gateway_fail(world):
             found.append((path, body, (await inside.ask("POST", path, data))[0]))
         return found
 
-    found, seal = both(world, attack, config={})
+    found, seal = both(either, attack, config={})
     assert [case for case in found if case[2] >= 500] == []
     assert "gateway_fault" not in kinds(seal)
     assert found[-1][2] == 200
@@ -405,7 +405,7 @@ def test_no_request_makes_the_gateway_fail(world):
     ],
 )
 @pytest.mark.parametrize("how", ["half_close", "reset", "wait"])
-def test_a_body_that_breaks_off_is_never_our_failure(world, rest, how):
+def test_a_body_that_breaks_off_is_never_our_failure(either, rest, how):
     async def attack(_here, inside, _other):
         start = head(inside).removesuffix(b"\r\n")
         with inside.raw(start + rest) as connection:
@@ -417,7 +417,7 @@ def test_a_body_that_breaks_off_is_never_our_failure(world, rest, how):
                 return b""
             return await asyncio.to_thread(read_all, connection)
 
-    data, seal = both(world, attack)
+    data, seal = both(either, attack)
     assert b" 500 " not in data
     assert "gateway_fault" not in kinds(seal)
     assert seal.stopped is None
@@ -466,11 +466,11 @@ def test_a_client_that_asks_first_may_send_its_body(world):
     assert second.startswith(b"HTTP/1.1 200")
 
 
-def test_a_client_that_hangs_up_during_a_call_is_still_metered(world):
+def test_a_client_that_hangs_up_during_a_call_is_still_metered(either):
     turns = {"conversations": [{"turns": [{"error": 500}, {"error": 500}, {"error": 500}, {"text": "late"}]}]}
 
     async def live():
-        async with world(settle_seconds=5).running() as here:
+        async with either(settle_seconds=5).running() as here:
             inside = await here.launch(script=turns)
             body = json.dumps({"model": "main", "messages": [{"role": "user", "content": "x"}]}).encode()
             with inside.raw(head(inside, f"Content-Length: {len(body)}\r\n") + body):
@@ -511,7 +511,7 @@ def test_commas_in_a_long_text_are_no_values(world):
     assert both(world, attack, {})[0][0] == 200
 
 
-def test_open_requests_are_counted_however_small_they_are(world):
+def test_open_requests_are_counted_however_small_they_are(either):
     async def attack(_here, inside, _other):
         body = json.dumps({"model": "main", "messages": [{}]}).encode()
         open_ones = [inside.raw(head(inside, "Content-Length: 4000\r\n") + body) for _ in range(4)]
@@ -521,5 +521,5 @@ def test_open_requests_are_counted_however_small_they_are(world):
         return answers
 
     limits = {"limits": {**SMALL["limits"], "buffered_bytes": 40_000}}
-    answers, _ = both(world, attack, limits)
+    answers, _ = both(either, attack, limits)
     assert sum(answer.startswith(b"HTTP/1.1 413") for answer in answers) == 2
