@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from orchestrator.dataset.rows import read_many
+from orchestrator.driver.place import KUBERNETES
 from orchestrator.errors import RefusedError, SpendingLimitError, StoreError
 from orchestrator.interfaces import Allowance, ObjectStore, PlannedTrial
 from orchestrator.plan.cost import NANO, dollars, most_nano_usd, nano
@@ -55,8 +56,19 @@ class Purse:
     """The allowance of a run with a spending limit. Made by ``load``; one for all workers of a driver. Implements Allowance."""
 
     def __init__(
-        self, store: ObjectStore, run: str, epoch: int, limit: int, most: Mapping[tuple[str, str], int]
+        self,
+        store: ObjectStore,
+        run: str,
+        epoch: int,
+        limit: int,
+        most: Mapping[tuple[str, str], int],
+        *,
+        adopts: bool = False,
     ) -> None:
+        """``adopts``: sandboxes outlive their driver, so the next one goes on with a launch, whose outcome then tells all of its cost."""
+        self._adopts = adopts
+        self._earlier: dict[_Launch, dict[_Start, int]] = {}
+        """What earlier drivers set aside for launches that this one goes on with."""
         self._store = store
         self._run = run
         self._epoch = epoch
@@ -79,7 +91,8 @@ class Purse:
         To be called once the run is claimed under ``epoch``. Called again under the same epoch, it takes the launches of that epoch without
         an outcome for running. Raises RefusedError for a model without a price, and StoreError.
         """
-        purse = cls(store, manifest.run, epoch, limit, most_by_pair(manifest, prices))
+        most = most_by_pair(manifest, prices)
+        purse = cls(store, manifest.run, epoch, limit, most, adopts=manifest.backend == KUBERNETES)
 
         async def reservation(key: str) -> Reservation:
             return Reservation.from_bytes(await store.get(key), key)
@@ -92,6 +105,8 @@ class Purse:
             purse._set_aside[start] = marker.nano_usd
             if marker.epoch == epoch:
                 purse._running.add(start)
+        for trial, launch, of_epoch in list(purse._running):
+            purse._go_on_with(trial, launch, of_epoch)
         for committed in await read_many(outcome, await store.list(keys.outcomes(manifest.run))):
             purse._settle(committed)
         return purse
@@ -109,6 +124,7 @@ class Purse:
         if most == 0:
             return
         async with self._turn:
+            self._go_on_with(*start)
             await self._covered(planned.id, start, most)
             self._set_aside[start] = most
             self._running.add(start)
@@ -141,6 +157,12 @@ class Purse:
                 raise self._refused
             await self._changed.wait()
 
+    def _go_on_with(self, trial: TrialId, launch: int, epoch: int) -> None:
+        """Count no longer what earlier drivers set aside for a launch that is one and the same."""
+        if self._adopts and (trial, launch) not in self._earlier:
+            found = [each for each in self._set_aside if each[:2] == (trial, launch) and each[2] < epoch]
+            self._earlier[trial, launch] = {each: self._set_aside.pop(each) for each in found}
+
     def _settle(self, outcome: Outcome) -> None:
         trial = _trial(outcome.trial)
         launch, start = (trial, outcome.launch), (trial, outcome.launch, outcome.epoch)
@@ -149,6 +171,10 @@ class Purse:
         if launch in self._settled:
             return
         aside, cost = self._set_aside.get(start), outcome.usage.cost_nano_usd
+        self._set_aside |= self._earlier.pop(launch, {})
+        if self._adopts and outcome.outcome_class != "infra":  # a lost one may have begun anew
+            for each in [each for each in self._set_aside if each[:2] == launch and each != start]:
+                del self._set_aside[each]
         if cost is not None:
             self._set_aside.pop(start, None)
             self._settled.add(launch)

@@ -320,3 +320,31 @@ def test_the_property_test_meets_limits_and_ends() -> None:
         ends.add(driving.refused)
         assert all_trials(driving.run)
     assert ends == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("backend", "reason", "cost", "left"),
+    [
+        ("kubernetes", "completed", 400, 3 * USD - 400),  # one launch, which its gateway counted from first to last
+        ("kubernetes", "infra_lost", 0, 2 * USD),  # a gateway that forgot it may have begun anew
+        ("kubernetes", "completed", None, 2 * USD),
+        ("bubblewrap", "completed", 400, 2 * USD - 400),  # another sandbox, under the same number
+    ],
+)
+def test_a_launch_that_the_next_driver_goes_on_with_is_set_aside_for_once(
+    backend: str, reason: str, cost: int | None, left: int
+) -> None:
+    async def live():
+        run = costly_run(costly_task("t", USD)).model_copy(update={"backend": backend})
+        store = MemoryStore()
+        await (await Purse.load(store, run, 3 * USD, 1, PRICES)).reserve(trial(run, "t"), 1)
+        purse = await Purse.load(store, run, 3 * USD, 2, PRICES)
+        await purse.reserve(trial(run, "t"), 1)
+        during = purse.balance.left, (await Purse.load(store, run, 3 * USD, 2, PRICES)).balance.left
+        outcome = await store.commit(outcome_of("t@a:1", cost, epoch=2, reason=reason))
+        await purse.settle(outcome)
+        return during, purse.balance.left, (await Purse.load(store, run, 3 * USD, 3, PRICES)).balance.left
+
+    during, after, loaded = asyncio.run(live())
+    assert during == ((2 * USD,) * 2 if backend == "kubernetes" else (USD,) * 2)
+    assert (after, loaded) == (left, left)
