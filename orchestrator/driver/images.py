@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from orchestrator import wiring
+from orchestrator.driver.place import KUBERNETES
 from orchestrator.errors import Problem, RefusedError, SandboxError, SpecError
 from orchestrator.interfaces import ImageEngine, LocalImage
 from orchestrator.settings import Settings
@@ -177,10 +178,28 @@ def backend_for(tasks: Iterable[LoadedTask], settings: Settings) -> str:
     return "bubblewrap"
 
 
+def with_default_image(tasks: Sequence[LoadedTask], image: str | None) -> tuple[tuple[LoadedTask, ...], dict[str, str]]:
+    """Return the tasks with an image for those that name and build none, and the label that says so.
+
+    The manifest then holds the image of every task: a cluster whose default changes meanwhile does not change the run.
+    """
+    given: list[LoadedTask] = []
+    for each in tasks:
+        environment = each.task.environment
+        if environment.image is None and environment.build is None and image is not None:
+            changed = each.task.model_copy(update={"environment": environment.model_copy(update={"image": image})})
+            given.append(replace(each, task=changed))
+    if not given:
+        return tuple(tasks), {}
+    by_id = {each.task.id: each for each in given}
+    count = f"{len(given)} {'task names none and runs' if len(given) == 1 else 'tasks name none and run'}"
+    return tuple(by_id.get(each.task.id, each) for each in tasks), {"images": f"{count} in {image}"}
+
+
 def unused_images(backend: str, images: Mapping[str, str | None]) -> dict[str, str]:
     """Return the label of a run whose tasks name images that its backend does not use; ``images`` is task to image."""
     without = sum(image is not None for image in images.values())
-    if backend == CONTAINER or not without:
+    if backend in {CONTAINER, KUBERNETES} or not without:
         return {}
     return {"images": f"not used, though {without} {'task names' if without == 1 else 'tasks name'} one"}
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from orchestrator import wiring
-from orchestrator.driver.images import CONTAINER, present_images, unused_images
+from orchestrator.driver.images import CONTAINER, present_images, unused_images, with_default_image
 from orchestrator.driver.limits import InForce
 from orchestrator.driver.order import (
     Loaded,
@@ -18,10 +18,10 @@ from orchestrator.driver.order import (
     refuse,
     sizes_of,
 )
-from orchestrator.driver.place import Place
+from orchestrator.driver.place import KUBERNETES, Place
 from orchestrator.driver.workspaces import lay_workspaces
 from orchestrator.errors import Problem, SpecError, nearest
-from orchestrator.interfaces import ObjectStore, SandboxBackend
+from orchestrator.interfaces import ImageEngine, ObjectStore, SandboxBackend
 from orchestrator.plan.cost import dollars, nano, unpriced
 from orchestrator.plan.refuse import refusals
 from orchestrator.records import keys
@@ -30,8 +30,8 @@ from orchestrator.settings import KNOWN_PROVIDERS, Settings
 from orchestrator.spec.agent import Agent
 from orchestrator.spec.bundle import Bundle
 from orchestrator.spec.checks import CommandCheck
-from orchestrator.spec.loaded import LoadedAgent
-from orchestrator.spec.task import Environment, Task, flat_checks
+from orchestrator.spec.loaded import LoadedAgent, LoadedTask
+from orchestrator.spec.task import Environment, ImageWorkspace, Task, flat_checks
 from orchestrator.storage.bundles import publish as publish_bundle
 from orchestrator.storage.removals import describe, removed_run, watch
 
@@ -55,18 +55,38 @@ async def make_ready(place: Place, order: Order, loaded: Loaded) -> Ready:
 
     Raises RefusedError, SpecError, and InfrastructureError.
     """
+    default: Mapping[str, str] = {}
+    if place.backend.name == KUBERNETES:
+        tasks, default = with_default_image(loaded.tasks, place.settings.kubernetes.task_image)
+        loaded = replace(loaded, tasks=tasks)
     check_order(order, loaded, place.backend, place.settings)
-    images: Mapping[str, str] = {}
+    images, engine = await _images(place, loaded.tasks)
     names = {task.task.id: task.task.environment.image for task in loaded.tasks}
+    labels = {**await place.backend.preflight(), **unused_images(place.backend.name, names), **default}
+    await _check_environments(place.backend, loaded)
+    if engine is not None:
+        loaded = replace(loaded, tasks=await lay_workspaces(loaded.tasks, engine, place.settings.cache))
+    return Ready(loaded, build_manifest(order, loaded, place.backend.name, labels, images, place.settings))
+
+
+async def _images(place: Place, tasks: Sequence[LoadedTask]) -> tuple[Mapping[str, str], ImageEngine | None]:
+    """Return the ids of the images that the tasks run in, and the engine of this machine where images are needed here.
+
+    A cluster's nodes fetch images themselves; this machine then only needs those that workspaces are taken out of.
+    """
+    named = {task.task.id: image for task in tasks if (image := task.task.environment.image)}
     if place.backend.name == CONTAINER:
         engine = wiring.container_engine(place.settings)
-        images = await present_images({task: image for task, image in names.items() if image}, engine)
-    labels = {**await place.backend.preflight(), **unused_images(place.backend.name, names)}
-    await _check_environments(place.backend, loaded)
-    if images:
-        tasks = await lay_workspaces(loaded.tasks, engine, place.settings.cache)
-        loaded = replace(loaded, tasks=tasks)
-    return Ready(loaded, build_manifest(order, loaded, place.backend.name, labels, images, place.settings))
+        return await present_images(named, engine), engine if named else None
+    if place.backend.name != KUBERNETES:
+        return {}, None
+    ids = {image: image.partition("@")[2] or image for image in named.values()}
+    inside = {task.task.id for task in tasks if isinstance(task.task.environment.workspace, ImageWorkspace)}
+    if not inside:
+        return ids, None
+    engine = wiring.container_engine(place.settings)
+    await present_images({task: image for task, image in named.items() if task in inside}, engine)
+    return ids, engine
 
 
 async def _check_environments(backend: SandboxBackend, loaded: Loaded) -> None:

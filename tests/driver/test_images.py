@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.driver.images import BUILD_REPOSITORY, build_images, lock_images, unused_images
+from orchestrator.driver.images import BUILD_REPOSITORY, build_images, lock_images, unused_images, with_default_image
 from orchestrator.driver.workspaces import lay_workspaces
 from orchestrator.errors import OrchestrateError, SandboxError, SpecError
 from orchestrator.spec.image_lock import FILE
@@ -336,3 +336,12 @@ def test_a_run_that_does_without_images_that_its_tasks_name_says_so() -> None:
     assert unused_images("bubblewrap", images) == {"images": "not used, though 2 tasks name one"}
     assert unused_images("bubblewrap", {"two": None}) == {}
     assert unused_images("container", images) == {}
+
+
+def test_tasks_without_an_image_get_the_default_and_the_run_says_so(tmp_path: Path) -> None:
+    suite = load_suite(Path(__file__).parents[2] / "tasks/starter")
+    tasks, label = with_default_image(suite.tasks, f"task@sha256:{'1' * 64}")
+    assert {each.task.environment.image for each in tasks} == {f"task@sha256:{'1' * 64}"}
+    assert [each.digest for each in tasks] == [each.digest for each in suite.tasks]
+    assert label == {"images": f"{len(tasks)} tasks name none and run in task@sha256:{'1' * 64}"}
+    assert with_default_image(suite.tasks, None) == (suite.tasks, {})
