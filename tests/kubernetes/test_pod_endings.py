@@ -1,0 +1,221 @@
+"""What is made of what a cluster says of a pod: the finer points, without a cluster."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pod_world import SETTINGS
+
+from orchestrator.interfaces import Ending
+from orchestrator.sandbox.kubernetes import names
+from orchestrator.sandbox.kubernetes.backend import KubernetesBackend
+from orchestrator.sandbox.kubernetes.endings import Facts, Loss, judge
+from orchestrator.sandbox.kubernetes.podview import Condition, ContainerView, PodView
+from orchestrator.settings.kubernetes import RuntimeClasses
+from orchestrator.spec.task import Environment, Resources
+
+STARTED, ENDED = "2026-03-02T09:00:00Z", "2026-03-02T09:00:10Z"
+AT = 1772442000.0
+NOW = AT + 100
+FACTS = Facts(wall_seconds=60, settled=True, clock=lambda: NOW)
+
+
+def agent(code: int | None, reason: str = "", **fields: Any) -> ContainerView:
+    if code is None:
+        return ContainerView(names.AGENT, "running", started=STARTED)
+    made = {
+        "reason": reason or ("Error" if code else "Completed"),
+        "exit_code": code,
+        "started": STARTED,
+        "finished": ENDED,
+    }
+    return ContainerView(names.AGENT, "terminated", **(made | fields))
+
+
+def view(*containers: ContainerView, **fields: Any) -> PodView:
+    return PodView(
+        name="t-1", namespace="n", uid="u", version=1, **({"phase": "Running", "containers": containers} | fields)
+    )
+
+
+def said(code: int | None = None, signal: int | None = None, **more: Any) -> str:
+    return json.dumps({"cause": "exited", "code": code, "signal": signal, **more})
+
+
+def test_the_supervisors_times_are_believed_within_the_kubelets_seconds() -> None:
+    found = judge(view(agent(0, message=said(0, started=AT + 0.25, ended=AT + 10.5))), FACTS)
+    assert isinstance(found, Ending)
+    assert (found.started, found.ended) == (AT + 0.25, AT + 10.5)
+    found = judge(view(agent(0, message=said(0, started=AT - 500, ended=AT + 5000))), FACTS)
+    assert isinstance(found, Ending)
+    assert (found.started, found.ended) == (AT, AT + 10)
+
+
+def test_a_node_whose_clock_is_ahead_ends_nothing_in_the_future() -> None:
+    found = judge(view(agent(0)), replace(FACTS, clock=lambda: AT))
+    assert isinstance(found, Ending)
+    assert (found.started, found.ended) == (AT - 10, AT)
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "exit_code", "signal"),
+    [
+        (137, said(137), 137, None),  # exit(137)
+        (137, said(None, 9), None, 9),
+        (137, "no JSON", None, 9),
+        (3, said(0), 3, None),  # what an agent wrote there itself does not count
+        (0, said(None, 9), 0, None),
+        (200, said(200), 200, None),
+        (255, "", 255, None),
+    ],
+)
+def test_codes_and_signals(code: int, message: str, exit_code: int | None, signal: int | None) -> None:
+    found = judge(view(agent(code, message=message)), FACTS)
+    assert isinstance(found, Ending)
+    assert (found.exit.code, found.exit.signal) == (exit_code, signal)
+
+
+BEING_ENDED: list[dict[str, Any]] = [
+    {"deleting": ENDED},
+    {"gone": True},
+    {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."},
+    {"phase": "Failed", "reason": "Terminated", "message": "Pod was terminated in response to imminent node shutdown."},
+    {"conditions": (Condition("DisruptionTarget", "True", "PreemptionByScheduler", "…"),)},
+]
+
+
+@pytest.mark.parametrize("fields", BEING_ENDED)
+@pytest.mark.parametrize("code", [137, 143])
+def test_an_agent_that_was_ended_from_outside_has_no_result(fields: dict[str, Any], code: int) -> None:
+    assert isinstance(judge(view(agent(code), **fields), FACTS), Loss)
+
+
+@pytest.mark.parametrize("fields", BEING_ENDED)
+@pytest.mark.parametrize("code", [0, 1, 119, 123, 126, 127, 139])
+def test_an_agent_that_ended_by_itself_keeps_its_result_whatever_becomes_of_its_pod(
+    fields: dict[str, Any], code: int
+) -> None:
+    assert isinstance(judge(view(agent(code), **fields), FACTS), Ending)
+
+
+def test_the_agents_own_death_by_a_signal_is_told_once_nobody_else_claims_it() -> None:
+    assert judge(view(agent(143)), replace(FACTS, settled=False)) is None
+    assert isinstance(judge(view(agent(143)), FACTS), Ending)
+
+
+def test_a_node_shutdown_and_a_refusing_node_have_their_words() -> None:
+    shut = judge(view(agent(143), phase="Failed", reason="Terminated", message="imminent node shutdown"), FACTS)
+    refused = judge(view(phase="Failed", reason="OutOfcpu", message="Node didn't have enough resource: cpu"), FACTS)
+    assert isinstance(shut, Loss)
+    assert isinstance(refused, Loss)
+    assert (shut.cause, refused.cause) == ("node_shutdown", "node_refused")
+
+
+def test_inputs_that_are_too_large_are_not_the_agents() -> None:
+    message = 'Usage of EmptyDir volume "inputs" exceeds the limit "64Mi".'
+    found = judge(view(agent(143), phase="Failed", reason="Evicted", message=message), FACTS)
+    assert isinstance(found, Loss)
+    assert found.cause == "bundle_too_large"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        'Usage of EmptyDir volume "log" exceeds the limit "16Mi".',
+        "Pod ephemeral local storage usage exceeds the total limit of containers 2Gi.",
+        'Container agent exceeded its local ephemeral storage limit "2Gi".',
+    ],
+)
+def test_each_way_of_writing_too_much_is_the_agents(message: str) -> None:
+    for containers in ((agent(143),), (agent(None),)):
+        found = judge(view(*containers, phase="Failed", reason="Evicted", message=message), FACTS)
+        assert isinstance(found, Ending)
+        assert found.cause == "out_of_disk"
+
+
+def test_a_pod_that_failed_may_still_tell_of_its_agent() -> None:
+    evicted = view(agent(None), phase="Failed", reason="Evicted", message="exceeds the limit")
+    assert judge(evicted, replace(FACTS, settled=False)) is None
+
+
+CONTAINERS = st.builds(
+    ContainerView,
+    name=st.sampled_from([names.AGENT, names.FREEZER]),
+    state=st.sampled_from(["waiting", "running", "terminated"]),
+    reason=st.sampled_from(["", "Completed", "Error", "OOMKilled", "StartError", "ContainerStatusUnknown"]),
+    message=st.sampled_from(["", "x", said(0), said(None, 9), '{"code": "x", "signal": [], "started": "y"}', "[]"]),
+    exit_code=st.none() | st.integers(0, 255),
+    started=st.sampled_from(["", STARTED, "yesterday"]),
+    finished=st.sampled_from(["", ENDED, "2020-01-01T00:00:00Z"]),
+    restarts=st.integers(0, 1),
+)
+VIEWS = st.builds(
+    PodView,
+    name=st.just("t-1"),
+    namespace=st.just("n"),
+    uid=st.just("u"),
+    version=st.just(1),
+    phase=st.sampled_from(["Pending", "Running", "Succeeded", "Failed", "Unknown"]),
+    reason=st.sampled_from(["", "Evicted", "DeadlineExceeded", "NodeLost", "Preempting", "OutOfcpu"]),
+    message=st.sampled_from(["", "exceeds the limit", "low on resource"]),
+    deleting=st.sampled_from(["", ENDED]),
+    containers=st.lists(CONTAINERS, max_size=2).map(tuple),
+    init=st.lists(st.builds(replace, CONTAINERS, name=st.just(names.PREPARE)), max_size=1).map(tuple),
+    gone=st.booleans(),
+)
+
+
+@settings(max_examples=40)
+@given(pod=VIEWS, stopped=st.booleans(), isolation=st.sampled_from(["container", "gvisor"]))
+def test_whatever_a_cluster_says_there_is_an_answer_in_the_end(pod: PodView, stopped: bool, isolation: str) -> None:
+    facts = Facts(wall_seconds=60, isolation=isolation, stopped=stopped, settled=True, clock=lambda: NOW)
+    found = judge(pod, facts)
+    if pod.gone or pod.phase in ("Succeeded", "Failed"):
+        assert found is not None
+    if isinstance(found, Ending):
+        assert found.started <= found.ended <= NOW
+    if isinstance(found, Loss):
+        assert found.cause
+        assert found.says
+
+
+# --- what the backend refuses ---
+
+
+def refusals(**fields: Any) -> list[str]:
+    backend = KubernetesBackend(SETTINGS.model_copy(update={"runtime_classes": RuntimeClasses(gvisor="gvisor")}))
+    return backend.refusals(Environment(**fields))
+
+
+PINNED = "registry.example/x@sha256:" + "1" * 64
+
+
+@pytest.mark.parametrize(
+    ("fields", "word"),
+    [
+        ({"image": "python:3"}, "pin it with"),
+        ({"image": "sha256:" + "1" * 64}, "known on one machine only"),
+        ({"build": "environment/"}, "not pinned yet"),
+        ({"isolation": "vm"}, "kubernetes.runtime_classes.vm"),
+        ({"user": "root"}, "kubernetes.root_namespaces"),
+        ({"network": "public"}, "model_only"),
+        ({"workdir": "/home"}, "workdir /home"),
+        ({"workdir": "/tmp/x"}, "workdir /tmp/x"),
+        ({"workdir": "/"}, "workdir /"),
+    ],
+)
+def test_what_pods_cannot_give_is_refused_with_a_way_out(fields: dict[str, Any], word: str) -> None:
+    (found,) = refusals(**fields)
+    assert word in found
+
+
+def test_what_pods_can_give_is_not_refused() -> None:
+    assert refusals() == []
+    assert refusals(image=PINNED, isolation="gvisor", workdir="/testbed", resources=Resources(cpu=2)) == []
+    bare = KubernetesBackend(SETTINGS.model_copy(update={"task_image": None}))
+    assert "kubernetes.task_image" in bare.refusals(Environment())[0]
