@@ -41,6 +41,7 @@ NAME_BYTES = 256
 FINDINGS = 200
 """Findings kept; the rest is counted."""
 _CHUNK = 1 << 20
+_LINES = 1000
 _NOTHING = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"  # digest of no bytes: empty files need no opening
 _KINDS = {
     stat.S_IFREG: "file",
@@ -56,16 +57,19 @@ _KINDS = {
 class Freezer:
     """Freezes the areas ``output`` and ``workspace``. Use ``entries`` to its end, then ``changes``."""
 
-    def __init__(self, areas: dict[str, int], pristine: Pristine, exclude: list[str], limit: int) -> None:
+    def __init__(
+        self, areas: dict[str, int], pristine: Pristine, exclude: list[str], limit: int, folder_bits: int = 0o7777
+    ) -> None:
         """Take open folders by area name, the workspace's pristine content, patterns to leave out, and the most bytes to read.
 
         ``limit`` holds for one file and, twice over, for all files together: a disk of that size holds no more unless files are sparse or
-        hard links.
+        hard links. ``folder_bits``: those of a folder's mode that are the agent's doing, and not inherited from a volume.
         """
         self.findings: list[tuple[str, str]] = []
         self.findings_cut = 0
         self._areas = sorted(areas.items())
-        self._pristine = pristine.entries
+        self._pristine = pristine
+        self._folder_bits = folder_bits
         self._layers = None if pristine.upper is None else Layers(pristine.upper, pristine.entries)
         self._exclude = exclude
         self._limit = limit
@@ -83,23 +87,27 @@ class Freezer:
         self._contents.clear()
         self._kept.clear()
         for area, root in self._areas:
-            expected = sorted(self._pristine) if area == "workspace" else []
-            at = 0
+            expected = self._pristine.rows() if area == "workspace" else iter(())
+            coming = next(expected, None)
             lines: list[str] = []
             for path, info in self._walk(root, area):
-                while at < len(expected) and expected[at] < path:
-                    lines.extend(self._removed(area, expected[at]))
-                    at += 1
+                while coming is not None and coming[0] < path:
+                    lines.extend(self._removed(area, *coming))
+                    coming = next(expected, None)
                 before = None
-                if at < len(expected) and expected[at] == path:
-                    before = self._pristine[path]
-                    at += 1
+                if coming is not None and coming[0] == path:
+                    before = coming[1]
+                    coming = next(expected, None)
                 lines.append(self._entry(area, root, path, info, before))
-                if len(lines) >= 1000:
+                if len(lines) >= _LINES:
                     yield "".join(lines).encode("utf-8", "surrogatepass")
                     lines.clear()
-            for path in expected[at:]:
-                lines.extend(self._removed(area, path))
+            while coming is not None:
+                lines.extend(self._removed(area, *coming))
+                coming = next(expected, None)
+                if len(lines) >= _LINES:
+                    yield "".join(lines).encode("utf-8", "surrogatepass")
+                    lines.clear()
             yield "".join(lines).encode("utf-8", "surrogatepass")
 
     def changes(self) -> Iterator[bytes]:
@@ -214,7 +222,13 @@ class Freezer:
             return None
 
     def _entry(self, area: str, root: int, path: bytes, info: os.stat_result | None, before: Laid | None) -> str:
-        seen = self._recall(area, root, path) if info is None else self._look(area, root, path, info)
+        if info is not None:
+            seen = self._look(area, root, path, info)
+        elif before is not None:
+            seen = self._recall(area, root, path, before)
+        else:
+            msg = "only what was laid is untouched"
+            raise AssertionError(msg)
         kind, mode, size, _, digest, target, finding = seen
         if finding is not None:
             self.note(finding, f"{area}/{readable(path)}" + (f": {size} bytes" if kind == "file" else f": {kind}"))
@@ -225,9 +239,9 @@ class Freezer:
             self._kept += len(packed).to_bytes(4, "little") + packed
         return line(f"{area}/".encode() + path, origin, seen)
 
-    def _recall(self, area: str, root: int, path: bytes) -> Seen:
+    def _recall(self, area: str, root: int, path: bytes, before: Laid) -> Seen:
         """Return what is at an untouched path, by the same rules as if it were looked at."""
-        kind, executable, size, digest, target = self._pristine[path]
+        kind, executable, size, digest, target = before
         if kind == "symlink":
             return self._link(area, path, 0o777, target or b"")
         if kind == "dir":
@@ -237,7 +251,7 @@ class Freezer:
 
     def _look(self, area: str, root: int, path: bytes, info: os.stat_result) -> Seen:
         kind = _KINDS.get(stat.S_IFMT(info.st_mode), "file")
-        mode = stat.S_IMODE(info.st_mode)
+        mode = stat.S_IMODE(info.st_mode) & (self._folder_bits if kind == "dir" else 0o7777)
         if len(path) > PATH_BYTES or (kind == "dir" and len(path) == PATH_BYTES):
             return kind, mode, info.st_size if kind == "file" else 0, 1, None, None, "name_too_long"
         if kind == "file":
@@ -269,11 +283,11 @@ class Freezer:
         self._contents[folder] = content
         return None
 
-    def _removed(self, area: str, path: bytes) -> list[str]:
+    def _removed(self, area: str, path: bytes, before: Laid) -> list[str]:
         text = os.fsdecode(path)
         if self._exclude and any(matches_any(self._exclude, name) for name in _with_parents(text)):
             return []
-        kind, executable, size, digest, target = self._pristine[path]
+        kind, executable, size, digest, target = before
         mode = 0o777 if kind == "symlink" else 0o755 if executable or kind == "dir" else 0o644
         return [line(f"{area}/".encode() + path, "removed", (kind, mode, size, 1, digest, target, None))]
 

@@ -16,6 +16,8 @@ from orchestrator.sandbox.keeper.small import new_sha256, read_json
 
 TYPE_CHECKING = False  # importing ``typing`` would cost the keeper a tenth of its start
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from orchestrator.sandbox.keeper.small import Sha256
 
     Laid = tuple[str, bool, int, str | None, bytes | None]
@@ -32,6 +34,23 @@ class Pristine:
         self.entries = {} if entries is None else entries
         self.upper = upper
         """When the folder itself is seen through an overlay: the open folder that holds what is not as it was."""
+
+    def rows(self) -> Iterator[tuple[bytes, Laid]]:
+        """Yield path and content in the order of the raw path bytes."""
+        for path in sorted(self.entries):
+            yield path, self.entries[path]
+
+
+class ListedPristine(Pristine):
+    """The same from a listing that is read line by line, by a freezer that has little memory."""
+
+    def __init__(self, listing: Listing) -> None:
+        super().__init__()
+        self._listing = listing
+
+    def rows(self) -> Iterator[tuple[bytes, Laid]]:
+        """Yield path and content in the order of the raw path bytes. Raises OSError."""
+        return self._listing.rows()
 
 
 class LayError(Exception):
@@ -78,14 +97,19 @@ class Listing:
 
     def entries(self) -> dict[bytes, Laid]:
         """Return what the folder holds. Raises OSError."""
-        found: dict[bytes, Laid] = {}
+        return dict(self.rows())
+
+    def rows(self) -> Iterator[tuple[bytes, Laid]]:
+        """Yield what the folder holds, in the order of the raw path bytes. Raises OSError."""
         with os.fdopen(os.dup(self._file), "rb") as lines:
             lines.seek(0)
             lines.readline()
             for line in lines:
-                path, kind, executable, size, digest, target = read_json(line.decode())
-                found[path.encode()] = (kind, executable, size, digest, None if target is None else target.encode())
-        return found
+                path, kind, executable, size, digest, target = read_json(os.fsdecode(line))
+                yield (
+                    os.fsencode(path),
+                    (kind, executable, size, digest, None if target is None else os.fsencode(target)),
+                )
 
 
 def read_pristine(folder: bytes) -> Pristine:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import os
 import struct
@@ -124,10 +125,34 @@ def mapping_namespace(owner: tuple[int, int], user: int) -> int:
 
 
 def open_beneath(root: int, path: bytes, flags: int) -> int:
-    """Open ``path`` below the folder ``root`` without following any link on the way, nor crossing a mount. Raises OSError."""
-    how = struct.pack("QQQ", flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0, _RESOLVE)
+    """Open ``path`` below the folder ``root`` without following any link on the way, nor crossing a mount. Raises OSError.
+
+    Where the kernel has no such call (gVisor's, or one behind a filter that does not know it) each part of the path is opened by itself;
+    mounts are crossed then.
+    """
+    flags |= os.O_CLOEXEC | os.O_NOFOLLOW
+    how = struct.pack("QQQ", flags, 0, _RESOLVE)
     result: int = _libc.syscall(_SYS_OPENAT2, root, path, how, ctypes.c_size_t(24))
+    if result < 0 and ctypes.get_errno() in (errno.ENOSYS, errno.EPERM):
+        return _open_by_parts(root, path, flags)
     return _check(result, os.fsdecode(path[:200]))
+
+
+def _open_by_parts(root: int, path: bytes, flags: int) -> int:
+    parts = path.split(b"/")
+    if b".." in parts or b"" in parts:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), os.fsdecode(path[:200]))
+    folder = root
+    try:
+        for part in parts[:-1]:
+            below = os.open(part, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+            if folder != root:
+                os.close(folder)
+            folder = below
+        return os.open(parts[-1], flags, dir_fd=folder)
+    finally:
+        if folder != root:
+            os.close(folder)
 
 
 def exit_status(pidfd: int) -> int | None:
