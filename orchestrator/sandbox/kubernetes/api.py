@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _SILENCE_SECONDS = 90.0
 """A watch that is this quiet is taken for dead: bookmarks come every minute."""
 PAGE = 500
+_TURN = 50
+"""So many events of a flood, and everything else has its turn."""
 
 
 @dataclass(frozen=True)
@@ -289,12 +291,14 @@ async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
     async for part in stream.iter_any():
         first, *others = part.split(b"\n")
         rest.append(first)
-        if others:
-            yield b"".join(rest)
-            for line in others[:-1]:
-                yield line
-            rest = [others[-1]]
-            await asyncio.sleep(0)  # a flood must not keep everything else waiting
+        if not others:
+            continue
+        lines = [b"".join(rest), *others[:-1]]
+        rest = [others[-1]]
+        for number, line in enumerate(lines):
+            if number % _TURN == 0:
+                await asyncio.sleep(0)
+            yield line
 
 
 def _ended(doing: Doing, event: WatchEvent) -> Exception:

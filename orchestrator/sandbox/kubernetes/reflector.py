@@ -133,9 +133,10 @@ class Reflector:
     async def change(self, name: str, after: PodView | None = None) -> PodView:
         """Wait for something newer than ``after``; None: for anything. The last is a view that is ``gone``.
 
-        When another pod has taken the name, ``after`` itself is returned as gone. Raises ApiError when the cluster cannot be read for
-        longer than makes sense; what is known stays.
+        Its end is kept until ``forget``. When another pod has taken the name, ``after`` itself is returned as gone. Raises ApiError when
+        the cluster cannot be read for longer than makes sense; what is known stays.
         """
+        self._expected.add(name)
         while True:
             if (found := self._newer(name, after)) is not None:
                 return found
@@ -175,7 +176,7 @@ class Reflector:
         if known is not None and known.version > view.version:
             return
         self._views.pop(view.name, None)
-        if view.name in self._expected or view.name in self._waiting:
+        if view.name in self._expected:
             self._ends[view.name] = view
             self._wake(view.name)
 
