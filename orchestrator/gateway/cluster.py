@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 
+from orchestrator.errors import StoreError
 from orchestrator.gateway.admin import AdminSide
 from orchestrator.gateway.canaries import CanaryWatch
 from orchestrator.gateway.config import ClusterConfig
 from orchestrator.gateway.front import Front, FrontLimits, listen, most_connections
 from orchestrator.gateway.pods import PodSide
 from orchestrator.gateway.registry import Registry
+from orchestrator.gateway.sealing import seal
 from orchestrator.gateway.serving import provider_session, serving, until_terminated
 from orchestrator.interfaces import BundleSource, ObjectStore, TrajectoryFactory
 
@@ -21,6 +23,10 @@ log = logging.getLogger(__name__)
 
 _SPARE = 64
 """Connections of one pod beside those with requests of its agent: for our own programs in it, and for such as rest."""
+
+
+SWEEP_SECONDS = 60.0
+"""How often launches are looked for that nobody will seal."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,8 @@ async def running_cluster_gateway(
         tokens = config.tokens
         app = AdminSide(registry, store, {"driver": tokens.driver, "relay": tokens.relay, "reaper": tokens.reaper})
         canaries = CanaryWatch(config.canaries)
-        await stack.enter_async_context(_in_background(canaries))
+        await stack.enter_async_context(_in_background(canaries.watch()))
+        await stack.enter_async_context(_in_background(_seal_abandoned(registry, store)))
         await stack.enter_async_context(serving(app.application(), admin))
         stack.push_async_callback(registry.abandon)
         pods = PodSide(registry, store, canaries)
@@ -78,9 +85,20 @@ def _limits(config: ClusterConfig) -> FrontLimits:
     )
 
 
+async def _seal_abandoned(registry: Registry, store: ObjectStore) -> None:
+    """Seal launches that nobody else will: each holds a file and keeps its run from looking ended."""
+    while True:
+        await asyncio.sleep(SWEEP_SECONDS)
+        for launch in registry.expired():
+            try:
+                await seal(launch, store)
+            except StoreError as error:
+                log.error("launch %s, which was abandoned, could not be sealed: %s", launch.id, error)
+
+
 @asynccontextmanager
-async def _in_background(canaries: CanaryWatch) -> AsyncIterator[None]:
-    task = asyncio.create_task(canaries.watch())
+async def _in_background(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    task = asyncio.create_task(work)
     try:
         yield
     finally:

@@ -1,8 +1,8 @@
 """A TCP port that many pods share, some of them hostile: connections are counted by the address that they come from.
 
-Nobody waits behind a flood. Connections are taken as they come, and a pod that holds too many loses the one that has rested longest:
-one without a whole request, or between requests. So a pod's freezer, which shares the address with the agent, always gets in, and
-requests under way are never cut off. How many those may be is for the handler to bound.
+Nobody waits behind a flood: new connections wait in lanes, one for each address (``lanes``), and a pod that holds too many loses the one
+that has rested longest: one without a whole request, or between requests. So a pod's freezer, which shares the address with the agent,
+gets in, and requests under way are never cut off. How many those may be is for the handler to bound.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from orchestrator.errors import GatewayError
+from orchestrator.gateway.lanes import Lanes
 
 Handler = Callable[[web.BaseRequest, str | None], Awaitable[web.StreamResponse]]
 """Takes a request and the IP address that it came from; None where addresses do not tell pods apart."""
 
 _BACKLOG = 4096
+_AT_ONCE = 64
+"""Connections taken from the kernel before others have their turn."""
 _RETRY_SECONDS = 0.2
 """Pause after a failed accept, such as one without free descriptors."""
 
@@ -113,7 +116,10 @@ class Front:
         self._peers: dict[str | None, dict[RequestHandler, _Connection]] = {}
         """By address, those that have rested longest first, as far as they rest."""
         self._server = _Server(self, limits.idle_seconds)
-        self._task = asyncio.create_task(self._accept())
+        self._lanes = Lanes(limited=limits.by_address)
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.create_task(self._set_up())
+        self._loop.add_reader(self._socket, self._take)
 
     @property
     def port(self) -> int:
@@ -122,9 +128,11 @@ class Front:
 
     async def close(self) -> None:
         """Take no more connections and end all."""
+        self._loop.remove_reader(self._socket)
         self._task.cancel()
         await asyncio.wait([self._task])
         self._socket.close()
+        self._lanes.close()
         await self._server.shutdown(0.2)
 
     async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -172,16 +180,31 @@ class Front:
         self.lost(handler)
         connection.transport.abort()
 
-    async def _accept(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
+    def _take(self) -> None:
+        """Take what waits in the kernel's queue, which all share."""
+        for _ in range(_AT_ONCE):
             try:
-                connection, _ = await loop.sock_accept(self._socket)
-            except OSError:
-                await asyncio.sleep(_RETRY_SECONDS)
+                connection, name = self._socket.accept()
+            except BlockingIOError:
+                return
+            except ConnectionError:  # it was gone before it was taken
                 continue
+            except OSError:
+                self._loop.remove_reader(self._socket)
+                self._loop.call_later(_RETRY_SECONDS, self._take_again)
+                return
+            connection.setblocking(False)
+            self._lanes.put(_address(name[0]) if self._limits.by_address else None, connection)
+
+    def _take_again(self) -> None:
+        if not self._task.done():
+            self._loop.add_reader(self._socket, self._take)
+
+    async def _set_up(self) -> None:
+        while True:
+            connection = await self._lanes.next()
             try:
-                await loop.connect_accepted_socket(self._server, connection)
+                await self._loop.connect_accepted_socket(self._server, connection)
             except OSError:
                 connection.close()
 

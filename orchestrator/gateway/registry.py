@@ -95,6 +95,11 @@ class Registry:
             raise Refusal(409, "stale_epoch", msg)
         self._epochs[run] = epoch
 
+    def expired(self) -> list[Launch]:
+        """Return the launches whose tokens are too old and that nobody has sealed: their driver is gone for good."""
+        now = time.time()
+        return [each for each in self._launches.values() if each.seal is None and 0 < each.expires < now]
+
     async def abandon(self) -> None:
         """Let nothing go on. The launches are lost: what is not sealed cannot be sealed by anybody."""
         for launch in self._launches.values():
@@ -211,7 +216,12 @@ class Registry:
     def _forget(self) -> None:
         if len(self._launches) <= _REMEMBERED:
             return
-        done = [name for name, launch in self._launches.items() if launch.over]
+        now = time.time()
+        done = [
+            name
+            for name, launch in self._launches.items()
+            if launch.over or (launch.seal is not None and launch.expires < now)
+        ]
         for name in done[: len(self._launches) - _REMEMBERED]:
             launch = self._launches.pop(name)
             begun = launch.pod.begun

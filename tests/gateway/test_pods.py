@@ -343,6 +343,24 @@ def test_a_store_that_fails_while_a_bundle_is_sent_leaves_half_a_bundle_and_no_w
         lively(pods, live)
 
 
+def test_a_launch_that_everybody_left_is_sealed_and_forgotten_at_last(pods, monkeypatch):
+    monkeypatch.setattr("orchestrator.gateway.cluster.SWEEP_SECONDS", 0.01)
+    monkeypatch.setattr("orchestrator.gateway.registry._REMEMBERED", 1)
+
+    async def live(here):
+        left, other = await here.launch(1), await here.launch(2)
+        launch = here.registry.find(left.launch)
+        launch.expires = 1
+        await asyncio.wait_for(launch.sealed.wait(), 10)
+        record = keys.record("run-1", TRIAL, 1, 1, "seal.json")
+        await here.client.register(here.request(3))
+        with pytest.raises(GatewayError) as caught:
+            await here.client.stop_reason(left.launch)
+        return await here.store.exists(record), caught.value.cause, (await other.chat())[0]
+
+    assert lively(pods, live) == (True, "gateway_restarted", 200)
+
+
 def test_a_script_of_a_pod_is_played_like_any_other(pods):
     async def live(here):
         pod = await here.launch(script=ENDLESS)

@@ -1,0 +1,90 @@
+"""New connections, in a lane for each address: whoever floods waits behind itself.
+
+Taking a connection from the kernel costs little, setting it up to speak HTTP much more. So connections are taken as they come, and set
+up in turn: one of each address, each address so many a second. What exceeds that waits, and where too many wait the oldest is closed. The
+newest is served first: its sender still waits for it, and may be the freezer beside a hostile agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+
+PER_SECOND = 200.0
+"""Connections of one address that are set up in a second, for long."""
+BURST = 200
+"""Those that may come at once."""
+WAITING = 64
+"""Those that may wait."""
+_REMEMBERED = 10_000
+"""Addresses whose rate is remembered before old ones are looked for."""
+
+
+class Lanes:
+    """Hands out connections fairly. ``limited=False``: there is one lane for all, without a limit."""
+
+    def __init__(self, *, limited: bool = True, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limited = limited
+        self._clock = clock
+        self._lanes: dict[str | None, deque[socket.socket]] = {}
+        """Those that wait, by address; the address whose turn it is comes first."""
+        self._due: dict[str | None, float] = {}
+        """When the rate of an address would have let its next connection in, had they come evenly."""
+        self._arrived = asyncio.Event()
+
+    def put(self, peer: str | None, connection: socket.socket) -> None:
+        """Add a connection."""
+        lane = self._lanes.setdefault(peer, deque())
+        lane.append(connection)
+        if self._limited and len(lane) > WAITING:
+            lane.popleft().close()
+        self._arrived.set()
+
+    async def next(self) -> socket.socket:
+        """Return the connection whose turn it is, once there is one."""
+        while True:
+            self._arrived.clear()
+            peer, delay = self._turn()
+            if delay is None:
+                await self._arrived.wait()
+            elif delay > 0:
+                try:
+                    async with asyncio.timeout(delay):
+                        await self._arrived.wait()
+                except TimeoutError:
+                    continue
+            else:
+                return self._take(peer)
+
+    def close(self) -> None:
+        """Close all that wait."""
+        for lane in self._lanes.values():
+            for connection in lane:
+                connection.close()
+        self._lanes.clear()
+
+    def _turn(self) -> tuple[str | None, float | None]:
+        """Return whose turn is next and in how many seconds; None when nobody waits."""
+        first: tuple[str | None, float | None] = None, None
+        now = self._clock()
+        for peer in self._lanes:
+            delay = self._due.get(peer, now) - now - BURST / PER_SECOND if self._limited else 0.0
+            if delay <= 0:
+                return peer, 0.0
+            if first[1] is None or delay < first[1]:
+                first = peer, delay
+        return first
+
+    def _take(self, peer: str | None) -> socket.socket:
+        lane = self._lanes.pop(peer)
+        connection = lane.pop() if self._limited else lane.popleft()
+        if lane:
+            self._lanes[peer] = lane  # at the end: the others come first
+        now = self._clock()
+        self._due[peer] = max(now, self._due.get(peer, now)) + 1 / PER_SECOND
+        if len(self._due) > _REMEMBERED:
+            self._due = {known: due for known, due in self._due.items() if due > now}
+        return connection
