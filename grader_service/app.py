@@ -15,18 +15,29 @@ from aiohttp import web
 
 from grader_service.checks.case import Tools
 from grader_service.cluster.checker import CheckerChildren
+from grader_service.cluster.door import Door
+from grader_service.cluster.pods import PodPairs
+from grader_service.cluster.render import OWNER
 from grader_service.grade import Grading
 from grader_service.local.limited import SandboxedChildren
 from grader_service.local.pairs import LocalPairs
 from grader_service.programs import lay_programs, service_version, warm_packages
 from grader_service.service import Service
-from grader_service.settings import GraderSettings, ServiceFile, StartLine
+from grader_service.settings import GraderSettings, GradingPods, ServiceFile, StartLine
 from orchestrator.interfaces import SandboxBackend
 from orchestrator.sandbox.bubblewrap.backend import BubblewrapBackend
 from orchestrator.sandbox.container.backend import ContainerBackend
 from orchestrator.sandbox.container.engine import find_engine
+from orchestrator.sandbox.kubernetes import names
+from orchestrator.sandbox.kubernetes.api import Api
+from orchestrator.sandbox.kubernetes.connect import connect
+from orchestrator.sandbox.kubernetes.creator import Creator
+from orchestrator.sandbox.kubernetes.limiter import Limiter
+from orchestrator.sandbox.kubernetes.reflector import Reflector
 from orchestrator.storage.bundles import BundleCache
 from orchestrator.storage.open import open_store
+
+_GRADING = f"{names.MANAGED_BY}={names.OURS},{names.COMPONENT}=grading"
 
 
 @contextlib.asynccontextmanager
@@ -45,20 +56,50 @@ async def serving(start: StartLine, settings: GraderSettings) -> AsyncIterator[s
 @contextlib.asynccontextmanager
 async def serving_network(file: ServiceFile, token: str, settings: GraderSettings) -> AsyncIterator[str]:
     """Listen on the network while the context is open; yields the version. Raises RefusedError, SandboxError, OSError."""
+    async with contextlib.AsyncExitStack() as stack:
+        tools = await _network_tools(file, settings, stack)
+        grading = _grading(file.store, file.folder, tools, shared=file.checker is not None)
+        service = Service(grading, token, file.concurrency, probed=True)
+        runner = await stack.enter_async_context(_listening(service))
+        await web.TCPSite(runner, *_place(file.listen)).start()
+        yield grading.version
+
+
+async def _network_tools(file: ServiceFile, settings: GraderSettings, stack: contextlib.AsyncExitStack) -> Tools:
     own = BubblewrapBackend()
     tools = _local_tools(file.folder, own, _containers(file), settings)
-    if file.checker is None:
-        await own.preflight()
-    else:
+    if file.checker is not None:
         checker = CheckerChildren(file.checker)
         await checker.preflight(service_version(), settings.check_memory_bytes)
         tools = replace(tools, limited=checker)
-    grading = _grading(file.store, file.folder, tools, shared=file.checker is not None)
-    service = Service(grading, token, file.concurrency, probed=True)
-    host, _, port = file.listen.rpartition(":")
-    async with _listening(service) as runner:
-        await web.TCPSite(runner, host.strip("[]"), int(port)).start()
-        yield grading.version
+    if file.kubernetes is not None:
+        pairs = await stack.enter_async_context(_grading_pods(file.kubernetes, file.grading_listen))
+        tools = replace(tools, pairs=pairs)
+    if file.checker is None or file.kubernetes is None:
+        await own.preflight()
+    return tools
+
+
+@contextlib.asynccontextmanager
+async def _grading_pods(settings: GradingPods, listen: str) -> AsyncIterator[PodPairs]:
+    """Serve grading pods and watch them while the context is open. Raises SpecError, ApiError, OSError."""
+    door = Door()
+    server = await door.listen(*_place(listen))
+    try:
+        connection = await connect(context=settings.context)
+        async with (
+            Api(connection) as api,
+            Reflector(api, settings.namespace, labels=_GRADING, marks=(OWNER,)) as pods,
+            PodPairs(settings, door, Creator(api, Limiter(settings.creates_per_second)), pods) as pairs,
+        ):
+            yield pairs
+    finally:
+        server.close()
+
+
+def _place(listen: str) -> tuple[str, int]:
+    host, _, port = listen.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 def _local_tools(

@@ -67,7 +67,7 @@ class GradingPods(_Model):
     """Whose pods they are: a service that starts removes what its name left."""
     pods: int = Field(default=4, ge=1, le=1000)
     """Grading pods at the same time."""
-    creates_per_second: float = Field(default=5, gt=0, le=100)
+    creates_per_second: float = Field(default=5, ge=0.5, le=100)
     """The most pods that are created in a second."""
     cpu_request_share: float = Field(default=0.1, gt=0, le=1)
     memory_request_share: float = Field(default=1.0, gt=0, le=1)

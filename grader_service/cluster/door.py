@@ -1,0 +1,229 @@
+"""The port that grading pods reach: what is laid into them, and the reports of their runners. Nothing without a token of the pod's own.
+
+``GET /grading/inputs``            with prepare's token, until it is given up: a tar
+``POST /grading/prepared``         gives prepare's token up
+``PUT /grading/results/{index}``   with the runners' token: the result of one pair, once
+``GET /healthz``                   without a token
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import secrets
+import socket
+import tarfile
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
+
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+from pydantic import Base64Bytes, Field, ValidationError
+
+from grader_service.cluster.render import Laid
+from grader_service.pod import wire
+from orchestrator.records.base import Record
+
+log = logging.getLogger("grader_service")
+
+_CHUNK = 1 << 20
+_PER_ADDRESS = 16
+"""Connections from one pod: its containers need one each."""
+_IDLE_SECONDS = 30.0
+
+
+class PairResult(Record):
+    """What a runner delivers. Trusted as far as its image and the hidden tests are."""
+
+    code: int | None
+    signal: int | None
+    cause: Literal["exited", "wall_clock"]
+    started: float
+    ended: float
+    output: Base64Bytes = Field(max_length=wire.RESULT_BYTES)
+    final: Base64Bytes | None
+    subject_gone: bool
+    """The subject had ended before the tests had."""
+
+
+class Ticket:
+    """One grading pod as long as it is awaited."""
+
+    def __init__(self, laid: Callable[[], Iterable[Laid]], pairs: int) -> None:
+        self.prepare_token = secrets.token_urlsafe(32)
+        self.runner_token = secrets.token_urlsafe(32)
+        self.results: list[asyncio.Future[PairResult]] = [
+            asyncio.get_running_loop().create_future() for _ in range(pairs)
+        ]
+        self.laid = laid
+        self.prepared = False
+
+    @property
+    def delivered(self) -> bool:
+        """Whether all results are there."""
+        return all(result.done() for result in self.results)
+
+
+class Door:
+    """Serves grading pods. Use as ``async with door.listening(HOST, PORT)``."""
+
+    def __init__(self) -> None:
+        self._prepares: dict[str, Ticket] = {}
+        self._runners: dict[str, Ticket] = {}
+
+    def admit(self, laid: Callable[[], Iterable[Laid]], pairs: int) -> Ticket:
+        """Make tokens for one pod. ``laid`` yields what goes into it, from another thread."""
+        ticket = Ticket(laid, pairs)
+        self._prepares[ticket.prepare_token] = ticket
+        self._runners[ticket.runner_token] = ticket
+        return ticket
+
+    def forget(self, ticket: Ticket) -> None:
+        """Take a pod's tokens back."""
+        self._prepares.pop(ticket.prepare_token, None)
+        self._runners.pop(ticket.runner_token, None)
+        for result in ticket.results:
+            result.cancel()
+
+    async def listen(self, host: str, port: int) -> asyncio.Server:
+        """Begin to serve; port 0: any. Raises OSError."""
+        return await asyncio.get_running_loop().create_server(_Counted(self.answer), host, port)
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request."""
+        words = request.path.strip("/").split("/")
+        if (request.method, request.path) == ("GET", "/healthz"):
+            return web.json_response({"ok": True})
+        token = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if request.method == "PUT" and words[:2] == ["grading", "results"] and len(words) == 3:
+            ticket = self._runners.get(token)
+            return web.Response(status=401) if ticket is None else await _take(request, ticket, words[2])
+        ticket = self._prepares.get(token)
+        if ticket is None:
+            return web.Response(status=401)
+        if (request.method, request.path) == ("POST", "/grading/prepared"):
+            return self._give_up(token, ticket)
+        if (request.method, request.path) == ("GET", "/grading/inputs") and not ticket.prepared:
+            return await _send(request, ticket)
+        return web.Response(status=409)
+
+    def _give_up(self, token: str, ticket: Ticket) -> web.Response:
+        """From now on the token fetches nothing. It may be given up again for a moment: the first answer can be lost."""
+        ticket.prepared = True
+        asyncio.get_running_loop().call_later(_IDLE_SECONDS, self._prepares.pop, token, None)
+        return web.Response(status=204)
+
+
+class _Counted(web.Server):
+    """aiohttp's protocol factory: a pod that holds too many connections gets no more, others do."""
+
+    def __init__(self, answer: Callable[[web.BaseRequest], Any]) -> None:
+        quiet = logging.getLogger("grader_service.pods")
+        quiet.setLevel(logging.CRITICAL + 1)  # what a pod can say there at will is nothing for a log
+        super().__init__(answer, access_log=None, logger=quiet, keepalive_timeout=_IDLE_SECONDS, lingering_time=0)
+        self._open: Counter[str] = Counter()
+        self._peers: dict[RequestHandler, str] = {}
+
+    def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
+        super().connection_made(handler, transport)
+        peer = str((transport.get_extra_info("peername") or ("",))[0])
+        self._peers[handler] = peer
+        self._open[peer] += 1
+        if self._open[peer] > _PER_ADDRESS:
+            transport.abort()
+
+    def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
+        super().connection_lost(handler, exc)
+        peer = self._peers.pop(handler, None)
+        if peer is not None:
+            self._open[peer] -= 1
+            if not self._open[peer]:
+                del self._open[peer]
+
+
+async def _take(request: web.BaseRequest, ticket: Ticket, index: str) -> web.Response:
+    """Take a result. The same pair's second one is a repetition after a lost answer."""
+    if not index.isdigit() or int(index) >= len(ticket.results):
+        return web.Response(status=404)
+    try:
+        data = await request.content.readexactly(min(request.content_length or 0, 2 * wire.RESULT_BYTES))
+        result = PairResult.model_validate_json(data, strict=False)
+    except (asyncio.IncompleteReadError, ValidationError, ValueError):
+        return web.Response(status=400)
+    future = ticket.results[int(index)]
+    if not future.done():
+        future.set_result(result)
+    return web.Response(status=204)
+
+
+async def _send(request: web.BaseRequest, ticket: Ticket) -> web.StreamResponse:
+    """Stream the tar; the client sees a connection that breaks when it cannot be made."""
+    response = web.StreamResponse(headers={"Content-Type": "application/x-tar"})
+    await response.prepare(request)
+    loop = asyncio.get_running_loop()
+
+    def write(data: bytes) -> None:
+        asyncio.run_coroutine_threadsafe(response.write(data), loop).result()
+
+    await asyncio.to_thread(write_tar, ticket.laid, write)
+    await response.write_eof()
+    return response
+
+
+class _Pieces(io.RawIOBase):
+    """A file that passes on what is written, in large pieces."""
+
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        self._write = write
+        self._waiting = bytearray()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._waiting += data
+        if len(self._waiting) >= _CHUNK:
+            self.pass_on()
+        return len(data)
+
+    def pass_on(self) -> None:
+        """Pass on what waits."""
+        if self._waiting:
+            self._write(bytes(self._waiting))
+            self._waiting.clear()
+
+
+def write_tar(laid: Callable[[], Iterable[Laid]], write: Callable[[bytes], None]) -> None:
+    """Write everything as one tar whose last member is ``end``. Raises OSError."""
+    out = _Pieces(write)
+    with tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT, errors="surrogateescape") as tar:
+
+        def plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
+            """Without owners and times; two names of one file become two files."""
+            tar.inodes.clear()  # type: ignore[attr-defined]
+            member.uid = member.gid = member.mtime = 0
+            member.uname = member.gname = ""
+            return member
+
+        for item in laid():
+            if isinstance(item.source, bytes):
+                _add_bytes(tar, item.path, item.source)
+            else:
+                tar.add(item.source, item.path, filter=plain)
+        _add_bytes(tar, "end", b"")
+    out.pass_on()
+
+
+def _add_bytes(tar: tarfile.TarFile, path: str, data: bytes) -> None:
+    member = tarfile.TarInfo(path)
+    member.size, member.mode = len(data), 0o644
+    tar.addfile(member, io.BytesIO(data))
+
+
+def host_address(address: str) -> str:
+    """Return ``http://HOST:PORT`` with the host's own IP address, since pods have no DNS. Raises OSError."""
+    host, _, port = address.removeprefix("http://").rpartition(":")
+    found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0][4][0]
+    return f"http://[{found}]:{port}" if ":" in str(found) else f"http://{found}:{port}"

@@ -1,0 +1,294 @@
+"""A grading pod: pure, from pairs of sandboxes to the JSON that is sent to the API server.
+
+Volumes are ``emptyDir``, filled by prepare:
+
+``given-runner``, ``given-subject``  what is laid for all runners, or all subjects: read-only there, each input a folder of its own
+``runner-N``, ``subject-N``          what one of them may write: workspace, output, temporary files, home
+``line-N``                           the socket that joins a pair; the subject cannot write there
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from grader_service.checks.case import Pair
+from grader_service.pod import wire
+from grader_service.settings import GradingPods
+from orchestrator.interfaces import Input, SandboxSpec
+from orchestrator.sandbox.inside import HOME
+from orchestrator.sandbox.kubernetes import names
+
+OWNER = f"{names.PREFIX}owner"
+"""Label: the grader whose pod it is."""
+GRADER = f"{names.PREFIX}grader"
+"""Annotation: ``http://IP:PORT`` of the grader's port for grading pods."""
+RUNNER_TOKEN = f"{names.PREFIX}runner-token"
+"""Annotation: the runners' token."""
+PREPARE_SECONDS = 120
+_GRACE_SECONDS = 120
+"""From the end of the tests to the delivery of their report."""
+_OWN_BYTES = 48 << 20
+"""Memory of our own program in a container."""
+_AREAS = {"output": "/output", "tmp": "/tmp", "home": HOME}  # noqa: S108 - the pod's own
+"""Folders that programs may write beside the workspace."""
+_AREA_BYTES = 32 << 20
+_LITTLE = {"cpu": "10m", "memory": "32Mi", "ephemeral-storage": "32Mi"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodOrder:
+    """What one grading pod is made from."""
+
+    name: str
+    pairs: Sequence[Pair]
+    image: str
+    """The subjects' image."""
+    runtime_class: str | None
+    address: str
+    """``http://IP:PORT`` of the grader, as pods reach it."""
+    prepare_token: str
+    runner_token: str
+    notes: Mapping[str, str]
+    """Further annotations, for people."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Laid:
+    """One thing that prepare lays: a folder of this machine, or bytes."""
+
+    path: str
+    """Volume and path in it."""
+    source: Path | bytes
+
+
+def runner_name(index: int) -> str:
+    """Return the container's name of a pair's runner."""
+    return names.RUNNER if index == 0 else f"{names.RUNNER}-{index}"
+
+
+def subject_name(index: int) -> str:
+    """Return the container's name of a pair's subject."""
+    return names.SUBJECT if index == 0 else f"{names.SUBJECT}-{index}"
+
+
+def subject_volume(index: int) -> str:
+    """Return the name of the volume that a pair's subject may fill."""
+    return f"subject-{index}"
+
+
+def inputs(pairs: Sequence[Pair], pull_seconds: int) -> Iterator[Laid]:
+    """Yield everything that is laid into the pod of some pairs."""
+    join = Path(__file__).parent.parent / "pod" / "join.py"
+    yield Laid(path="given-subject/join.py", source=join.read_bytes())
+    for role, specs in (("runner", [pair.runner for pair in pairs]), ("subject", [pair.subject for pair in pairs])):
+        for number, source in enumerate(_given(specs)):
+            yield Laid(path=f"given-{role}/{number}", source=source)
+        for index, spec in enumerate(specs):
+            plan = _run_plan(spec, index, pull_seconds)
+            yield Laid(path=f"given-{role}/plan-{index}.json", source=json.dumps(plan).encode())
+            for item in spec.inputs:
+                if item.writable:
+                    inside = os.path.relpath(item.target, spec.workdir)
+                    yield Laid(path=os.path.normpath(f"{role}-{index}/workspace/{inside}"), source=item.source)
+
+
+def render(order: PodOrder, settings: GradingPods) -> dict[str, Any]:
+    """Return the pod, without its namespace."""
+    pairs = list(enumerate(order.pairs))
+    wall = max(pair.runner.limits.wall_seconds for pair in order.pairs)
+    runners, subjects = _given([p.runner for p in order.pairs]), _given([p.subject for p in order.pairs])
+    found: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "serviceAccountName": "default",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "shareProcessNamespace": False,
+        "hostname": "grading",
+        "dnsPolicy": "None",
+        "dnsConfig": {"nameservers": ["127.0.0.1"]},
+        "terminationGracePeriodSeconds": 1,
+        "activeDeadlineSeconds": settings.pull_seconds + PREPARE_SECONDS + math.ceil(wall) + _GRACE_SECONDS,
+        "securityContext": {**_USER, "fsGroup": names.POD_UID, "seccompProfile": {"type": "RuntimeDefault"}},
+        "initContainers": [_prepare(order, settings)],
+        "containers": [
+            *(_runner(pair.runner, index, runners, settings) for index, pair in pairs),
+            *(_subject(pair.subject, index, subjects, order.image, settings) for index, pair in pairs),
+        ],
+        "volumes": _volumes(order.pairs),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": order.name, "labels": _labels(settings), "annotations": _annotations(order)},
+        "spec": found | _placement(order, settings),
+    }
+
+
+def _labels(settings: GradingPods) -> dict[str, str]:
+    return {
+        names.MANAGED_BY: names.OURS,
+        names.COMPONENT: "grading",
+        names.NET_CLASS: "none",
+        OWNER: settings.owner,
+    }
+
+
+def _annotations(order: PodOrder) -> dict[str, str]:
+    return {
+        **order.notes,
+        GRADER: order.address,
+        names.PREPARE_TOKEN: order.prepare_token,
+        RUNNER_TOKEN: order.runner_token,
+    }
+
+
+def _placement(order: PodOrder, settings: GradingPods) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "runtimeClassName": order.runtime_class,
+        "priorityClassName": settings.priority_class,
+        "nodeSelector": settings.node_selector,
+        "tolerations": list(settings.tolerations),
+        "imagePullSecrets": [{"name": name} for name in settings.pull_secrets],
+    }
+    return {key: value for key, value in found.items() if value}
+
+
+_USER = {"runAsUser": names.POD_UID, "runAsGroup": names.POD_UID, "runAsNonRoot": True}
+_SECURITY = {
+    **_USER,
+    "allowPrivilegeEscalation": False,
+    "privileged": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+def _prepare(order: PodOrder, settings: GradingPods) -> dict[str, Any]:
+    plan = {"denied": list(settings.denied), "areas": _areas(order.pairs)}
+    return {
+        "name": names.PREPARE,
+        "image": settings.runner_image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["python3", "-I", "-m", "grader_service.pod.prepare"],
+        "env": [
+            _from(wire.TOKEN, names.PREPARE_TOKEN),
+            _from(wire.GRADER, GRADER),
+            {"name": wire.PLAN, "value": json.dumps(plan)},
+        ],
+        "resources": {"requests": _LITTLE, "limits": {"cpu": "1", "memory": "256Mi"}},
+        "securityContext": _SECURITY,
+        "volumeMounts": [
+            {"name": volume["name"], "mountPath": f"{wire.VOLUMES}/{volume['name']}"}
+            for volume in _volumes(order.pairs)
+        ],
+    }
+
+
+def _runner(spec: SandboxSpec, index: int, given: Sequence[Path], settings: GradingPods) -> dict[str, Any]:
+    mounts = _mounts(spec, "runner", index, given)
+    return {
+        "name": runner_name(index),
+        "image": settings.runner_image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["python3", "-I", "-m", "grader_service.pod.runner"],
+        "env": [_from(wire.TOKEN, RUNNER_TOKEN), _from(wire.GRADER, GRADER)],
+        "resources": _resources(spec, settings),
+        "securityContext": _SECURITY,
+        "volumeMounts": [*mounts, {"name": f"line-{index}", "mountPath": wire.LINE}],
+    }
+
+
+def _subject(spec: SandboxSpec, index: int, given: Sequence[Path], image: str, settings: GradingPods) -> dict[str, Any]:
+    join = {"name": "given-subject", "mountPath": wire.JOIN, "subPath": "join.py", "readOnly": True}
+    mounts = _mounts(spec, "subject", index, given)
+    return {
+        "name": subject_name(index),
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["python3", "-I", "-S", wire.JOIN],
+        "env": [{"name": name, "value": value} for name, value in _OWN_ENV.items()],
+        "resources": _resources(spec, settings),
+        "securityContext": _SECURITY,
+        "volumeMounts": [*mounts, join, {"name": f"line-{index}", "mountPath": wire.LINE, "readOnly": True}],
+    }
+
+
+_OWN_ENV = {"HOME": HOME, "LANG": "C.UTF-8", "TMPDIR": "/tmp"}  # noqa: S108 - the pod's own
+
+
+def _mounts(spec: SandboxSpec, role: str, index: int, given: Sequence[Path]) -> list[dict[str, Any]]:
+    own, common = f"{role}-{index}", f"given-{role}"
+    areas = {"workspace": os.path.normpath(spec.workdir), **_AREAS}
+    plan = {"name": common, "mountPath": wire.RUN_PLAN, "subPath": f"plan-{index}.json", "readOnly": True}
+    return [
+        *({"name": own, "mountPath": target, "subPath": area} for area, target in areas.items()),
+        plan,
+        *(
+            {"name": common, "mountPath": item.target, "subPath": str(given.index(item.source)), "readOnly": True}
+            for item in _read_only(spec)
+        ),
+    ]
+
+
+def _read_only(spec: SandboxSpec) -> list[Input]:
+    return [item for item in spec.inputs if not item.writable]
+
+
+def _given(specs: Sequence[SandboxSpec]) -> list[Path]:
+    """Return each folder once that some of them see read-only."""
+    return list(dict.fromkeys(item.source for spec in specs for item in _read_only(spec)))
+
+
+def _areas(pairs: Sequence[Pair]) -> dict[str, list[str]]:
+    places = ["given-runner", "given-subject", *(f"line-{n}" for n in range(len(pairs)))]
+    found: dict[str, list[str]] = {name: [] for name in places}
+    return found | {f"{role}-{n}": ["workspace", *_AREAS] for role in ("runner", "subject") for n in range(len(pairs))}
+
+
+def _volumes(pairs: Sequence[Pair]) -> list[dict[str, Any]]:
+    sizes: dict[str, int | None] = {"given-runner": None, "given-subject": None}
+    for index, pair in enumerate(pairs):
+        sizes[f"runner-{index}"] = pair.runner.limits.disk_bytes + _AREA_BYTES
+        sizes[subject_volume(index)] = pair.subject.limits.disk_bytes + _AREA_BYTES
+        sizes[f"line-{index}"] = 1 << 20
+    return [
+        {"name": name, "emptyDir": {} if size is None else {"sizeLimit": str(size)}} for name, size in sizes.items()
+    ]
+
+
+def _resources(spec: SandboxSpec, settings: GradingPods) -> dict[str, Any]:
+    limits, memory = spec.limits, spec.limits.memory_bytes + _OWN_BYTES
+    return {
+        "requests": {
+            "cpu": f"{max(1, math.ceil(limits.cpu * settings.cpu_request_share * 1000))}m",
+            "memory": str(max(16 << 20, math.ceil(memory * settings.memory_request_share))),
+            "ephemeral-storage": "32Mi",
+        },
+        "limits": {"cpu": f"{math.ceil(limits.cpu * 1000)}m", "memory": str(memory)},
+    }
+
+
+def _run_plan(spec: SandboxSpec, index: int, join_seconds: int) -> dict[str, Any]:
+    return {
+        "index": index,
+        "command": list(spec.command),
+        "env": dict(spec.env),
+        "stdin_b64": base64.b64encode(spec.stdin).decode(),
+        "workdir": os.path.normpath(spec.workdir),
+        "wall_seconds": spec.limits.wall_seconds,
+        "output_bytes": spec.limits.output_bytes,
+        "processes": spec.limits.processes,
+        "join_seconds": join_seconds,
+    }
+
+
+def _from(name: str, annotation: str) -> dict[str, Any]:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{annotation}']"}}}

@@ -1,0 +1,113 @@
+"""First process of a subject's container: ``python3 -I -S /grader/join.py``.
+
+Connects to the runner, starts the subject with the line as its descriptor 3, and watches over it: processes, time. It cannot be killed or
+traced by what runs beside it, being the first process and not dumpable. Knows nothing hidden. Plan: ``{"command": […], "env": {…},
+"stdin_b64", "workdir", "processes", "wall_seconds", "join_seconds"}``.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from typing import Any
+
+_PLAN, _SOCKET = "/grader/plan.json", "/line/line"
+_NOT_JOINED, _PROCESSES, _DEADLINE = 121, 123, 124
+_TICK_SECONDS = 0.05
+_PR_SET_DUMPABLE = 4
+
+
+def main() -> int:
+    """Run the subject to its end and return the exit code: its own, 128 plus its signal, or one of ours."""
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    with open(_PLAN, "rb") as file:  # noqa: PTH123
+        plan = json.load(file)
+    line = _joined(plan["join_seconds"])
+    if line is None:
+        sys.stderr.write("no runner took the line\n")
+        return _NOT_JOINED
+    child = os.fork()
+    if child == 0:
+        _become(plan, line)
+    line.close()
+    return _watch(child, plan["processes"], time.monotonic() + plan["wall_seconds"])
+
+
+def _joined(seconds: float) -> socket.socket | None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        line = socket.socket(socket.AF_UNIX)
+        try:
+            line.connect(_SOCKET)
+        except OSError:
+            line.close()
+            time.sleep(_TICK_SECONDS)
+        else:
+            return line
+    return None
+
+
+def _become(plan: dict[str, Any], line: socket.socket) -> None:
+    try:
+        os.setsid()
+        source = os.memfd_create("stdin", os.MFD_CLOEXEC)
+        os.write(source, base64.b64decode(plan["stdin_b64"]))
+        os.lseek(source, 0, os.SEEK_SET)
+        kept = line.dup()
+        os.dup2(source, 0)
+        os.dup2(kept.fileno(), 3)
+        os.set_inheritable(3, True)  # it may have been that number before
+        os.closerange(4, 1 << 16)
+        os.chdir(plan["workdir"])
+        os.execvpe(plan["command"][0], plan["command"], {**os.environ, **plan["env"]})  # noqa: S606, TID251
+    except BaseException as error:  # noqa: BLE001 - a fork must not return
+        sys.stderr.write(f"cannot start {plan['command'][0]}: {error}\n")
+        sys.stderr.flush()
+    finally:
+        os._exit(127)
+
+
+def _watch(child: int, processes: int, deadline: float) -> int:
+    """Wait for the child, reaping whatever becomes ours, and end all others with it."""
+    code: int | None = None
+    while code is None:
+        if time.monotonic() > deadline:
+            code = _DEADLINE
+        elif _count() > processes + 1:
+            code = _PROCESSES
+        else:
+            code = _reaped(child)
+            if code is None:
+                time.sleep(_TICK_SECONDS)
+    if os.getpid() == 1:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGKILL)
+    return code
+
+
+def _reaped(child: int) -> int | None:
+    """Reap what has ended; the child's exit code once it is among that."""
+    while True:
+        try:
+            process, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return _DEADLINE
+        if process == 0:
+            return None
+        if process == child:
+            return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def _count() -> int:
+    return sum(name.isdigit() for name in os.listdir("/proc"))  # noqa: PTH208
+
+
+if __name__ == "__main__":
+    os._exit(main())
