@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "kubernetes"))
+
 from grader_world import GraderWorld
 
 from grader_service.programs import Programs, lay_programs, warm_packages

@@ -1,0 +1,177 @@
+"""Pods that run hidden tests, on an API server that fails: whose failure is whose, and nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fault_kubelet import End, Play, Script, Wait, after, ends, runs_for_ever
+from fault_server import FaultServer
+from grading_world import NAMESPACE, PLANNED, grading_pods, pair, prepares, reports, script
+
+from grader_service.checks.case import PairEnd
+from grader_service.cluster.render import OWNER
+from orchestrator.errors import SandboxError
+from orchestrator.sandbox.kubernetes import names
+
+
+def graded(played: Script, folder: Path, *faults: str, number: int = 1) -> tuple[list[PairEnd], FaultServer]:
+    """Run some pairs in one grader and return their ends with the server, on which no pod is left."""
+
+    async def scene() -> tuple[list[PairEnd], FaultServer]:
+        async with FaultServer() as server:
+            server.kubelet.play("g-*", played)
+            for fault in faults:
+                server.inject(fault, resource="pods")
+            async with grading_pods(server) as pairs:
+                found = await pairs.run("0123", PLANNED, [pair(folder, str(n)) for n in range(number)])
+                assert [pod for pod in server.pods(NAMESPACE) if not pod["metadata"].get("deletionTimestamp")] == []
+                return list(found), server
+
+    return asyncio.run(asyncio.wait_for(scene(), 30))
+
+
+def test_a_verdict_takes_one_create_and_one_delete(tmp_path: Path) -> None:
+    played = script(runner=reports(0), subject=ends(0, after=1), runner_1=reports(1, code=3), subject_1=ends(after=1))
+    found, server = graded(played, tmp_path, number=2)
+    assert [end.runner.exit.code for end in found] == [0, 3]
+    assert [end.subject for end in found] == [None, None]
+    assert found[0].frozen.output == b"said"
+    assert (server.counts[("create", "pods")], server.counts[("delete", "pods")], server.counts[("get", "pods")]) == (
+        1,
+        1,
+        0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("subject", "cause"),
+    [
+        (ends(137, reason="OOMKilled"), "out_of_memory"),
+        (ends(0, reason="OOMKilled"), "out_of_memory"),
+        (ends(123), "out_of_processes"),
+        (ends(124), "wall_clock"),
+        (ends(70), "exited"),
+        (ends(137), "exited"),
+    ],
+)
+def test_a_subject_that_ends_itself_is_its_result(tmp_path: Path, subject: Any, cause: str) -> None:
+    found, _ = graded(script(runner=reports(after=0.1, code=1, subject_gone=True), subject=subject), tmp_path)
+    assert found[0].runner.exit.code == 1
+    assert found[0].subject is not None
+    assert found[0].subject.cause == cause
+
+
+DISK = 'Usage of EmptyDir volume "subject-0" exceeds the limit "33Mi". '
+
+
+def test_a_subject_that_fills_its_disk_ends_its_own_check_and_the_others_run_again(tmp_path: Path) -> None:
+    async def spills_once(play: Play) -> None:
+        if len(play.kubelet.objects.of("pods", NAMESPACE)[0]["spec"]["containers"]) == 4:
+            await play.started["subject"].wait()
+            await play.evict(DISK)
+
+    async def second(play: Play, name: str) -> End:
+        alone = len((play.pod or {})["spec"]["containers"]) == 2
+        return await (reports(0) if alone else runs_for_ever())(play, name)
+
+    played = script(runner=second, subject=ends(after=5), runner_1=runs_for_ever(), subject_1=ends(after=5))
+    found, server = graded(Script(played.behaviours, befalls=spills_once), tmp_path, number=2)
+    assert (found[0].runner.cause, found[0].subject and found[0].subject.cause) == ("out_of_disk", "out_of_disk")
+    assert (found[1].runner.cause, found[1].runner.exit.code) == ("exited", 0)
+    assert server.counts[("create", "pods")] == 2
+
+
+def befallen(what: Callable[[Play], Awaitable[None]]) -> Script:
+    """Something happens to a pod while its tests run."""
+    return Script(script(runner=runs_for_ever(), subject=runs_for_ever()).behaviours, befalls=after("runner", what))
+
+
+OURS: dict[str, tuple[Script, str]] = {
+    "prepare_fails": (script(prepare=ends(44, message='{"message": "cut off"}')), "grading_inputs"),
+    "network_is_open": (script(prepare=ends(41, message='{"message": "x"}')), "policy_not_enforced"),
+    "runner_out_of_memory": (script(runner=ends(137, reason="OOMKilled"), subject=ends(after=5)), "grading_memory"),
+    "runner_dies": (script(runner=ends(1), subject=ends(after=5)), "grading_pod"),
+    "runner_knows_no_grader": (script(runner=ends(43), subject=ends(after=5)), "grader_unreachable"),
+    "no_python": (script(runner=runs_for_ever(), subject=ends(128, reason="StartError")), "grading_subject"),
+    "deleted": (befallen(lambda play: play.kubelet.delete(play.key)), "pod_deleted"),
+    "preempted": (befallen(lambda play: play.preempt()), "pod_deleted"),
+    "node_pressure": (befallen(lambda play: play.evict("The node was low on memory.", grace=0)), "evicted"),
+    "over_deadline": (befallen(lambda play: play.over_deadline()), "grading_deadline"),
+    "image_name": (
+        Script({"prepare": prepares, "runner": runs_for_ever()}, waits={"subject": [Wait("InvalidImageName", "bad")]}),
+        "image_name",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_what_is_not_the_subjects_doing_is_infrastructure(tmp_path: Path, name: str) -> None:
+    played, cause = OURS[name]
+    with pytest.raises(SandboxError) as caught:
+        graded(played, tmp_path)
+    assert caught.value.cause == cause
+
+
+@pytest.mark.parametrize("fault", ["post_commits_then_500", "post_commits_then_reset", "throttled", "reset"])
+def test_an_api_server_that_fails_makes_no_second_pod(tmp_path: Path, fault: str) -> None:
+    made: list[str] = []
+
+    async def prepared(play: Play, name: str) -> End:
+        made.append(play.uid)
+        return await prepares(play, name)
+
+    played = script(prepare=prepared, runner=reports(0), subject=ends(after=1))
+    found, _ = graded(played, tmp_path, fault)
+    assert found[0].runner.exit.code == 0
+    assert len(made) == 1
+
+
+def test_a_restarted_grader_deletes_its_own_and_spares_others(tmp_path: Path) -> None:
+    def left(name: str, owner: str) -> dict[str, Any]:
+        labels = {names.MANAGED_BY: names.OURS, OWNER: owner}
+        return {
+            "metadata": {"name": name, "labels": labels},
+            "spec": {"containers": []},
+            "status": {"phase": "Running"},
+        }
+
+    async def scene() -> list[list[str]]:
+        async with FaultServer(kubelet=False) as server:
+            for name, owner in (("g-mine", "me"), ("g-theirs", "them"), ("g-over", "them")):
+                server.plant("pods", NAMESPACE, left(name, owner))
+            server.change("pods", NAMESPACE, "g-over", status={"phase": "Failed"})
+            async with grading_pods(server) as pairs:
+                seen = []
+                for now in (0.0, 400.0):
+                    await pairs.sweep(now)
+                    seen.append(
+                        sorted(
+                            p["metadata"]["name"]
+                            for p in server.pods(NAMESPACE)
+                            if not p["metadata"].get("deletionTimestamp")
+                        )
+                    )
+                return seen
+
+    first, later = asyncio.run(scene())
+    assert first == ["g-over", "g-theirs"]
+    assert later == ["g-theirs"]
+
+
+def test_leaving_early_deletes_the_pod(tmp_path: Path) -> None:
+    async def scene() -> bool:
+        async with FaultServer() as server:
+            server.kubelet.play("g-*", script(runner=runs_for_ever(), subject=runs_for_ever()))
+            async with grading_pods(server) as pairs:
+                asking = asyncio.create_task(pairs.run("0123", PLANNED, [pair(tmp_path)]))
+                while not server.pods(NAMESPACE):
+                    await asyncio.sleep(0.01)
+                asking.cancel()
+                await asyncio.gather(asking, return_exceptions=True)
+                return all(pod["metadata"].get("deletionTimestamp") for pod in server.pods(NAMESPACE))
+
+    assert asyncio.run(scene())
