@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import base64
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, FiniteFloat, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
 from orchestrator.interfaces import LaunchRequest
 from orchestrator.records.base import BlobRef, Record
@@ -27,6 +27,17 @@ def _decodable(text: str) -> str:
 
 
 Base64 = Annotated[str, AfterValidator(_decodable)]
+
+
+def _if_usable(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    try:
+        return handler(value)
+    except ValidationError:
+        return None
+
+
+Advice = WrapValidator(_if_usable)
+"""What an agent could write itself: where it is nonsense it is nothing, and never a reason to refuse the rest."""
 
 
 class LaunchName(Record):
@@ -172,11 +183,11 @@ class FreezeReport(Record):
     """The end of what the agent's process printed."""
     findings: tuple[Finding, ...] = ()
     """What was seen while freezing."""
-    exit: Exit | None = None
+    exit: Annotated[Exit | None, Advice] = None
     """The agent's ending as its supervisor noted it."""
-    started: float | None = None
+    started: Annotated[FiniteFloat | None, Advice] = None
     """When the agent started, by the pod's clock."""
-    ended: float | None = None
+    ended: Annotated[FiniteFloat | None, Advice] = None
     """When it was found dead, by the pod's clock."""
     disk_bytes: int | None = Field(default=None, ge=0)
     """Bytes in the writable folders."""

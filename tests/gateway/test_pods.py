@@ -284,6 +284,19 @@ def test_a_report_that_is_none_is_refused(pods, report):
     assert lively(pods, live)[0] == 400
 
 
+@pytest.mark.parametrize("nonsense", [True, "x", [], {"code": "x"}, -1e400, 10**400])
+def test_advice_that_an_agent_may_have_written_never_refuses_a_report(pods, nonsense):
+    async def live(here):
+        pod = await here.launch()
+        await here.client.seal(pod.launch)
+        status, _ = await pod.deliver(exit=nonsense, started=nonsense, ended=nonsense)
+        return status, await here.client.delivered(pod.launch)
+
+    status, delivery = lively(pods, live)
+    assert (status, delivery.exit, delivery.started, delivery.ended) == (200, None, None, None)
+    assert delivery.frozen.state is not None
+
+
 def test_a_report_of_any_size_is_refused_unread(pods):
     async def live(here):
         pod = await here.launch()
