@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from pod_world import supervisor
+from supervised_world import supervisor
 
 from orchestrator.spec.bundle import Bundle, Item
 from orchestrator.spec.bundle_tar import tar_of

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from pod_world import Pod
+from supervised_world import Pod
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from pod_double import DROP, TORN, Double, PodFolders, closed_port, listening, sandbox_bundle
-from pod_world import supervisor
+from supervised_world import supervisor
 
 from orchestrator.sandbox.keeper.lay import Listing, read_pristine
 from orchestrator.spec.bundle import Bundle, Item

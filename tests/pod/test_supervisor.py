@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from pod_world import Pod, holding
+from supervised_world import Pod, holding
 
 
 @pytest.fixture
