@@ -141,7 +141,9 @@ class AdminSide:
         return _json(await self._sealed(launch))
 
     async def _reap(self, request: web.Request) -> web.Response:
-        return _json(await self._sealed(self._find(request)))
+        launch = self._find(request)
+        log.info("launch %s: sealed by the reaper", launch.id)
+        return _json(await self._sealed(launch))
 
     async def _sealed(self, launch: Launch) -> Seal:
         # A caller that hangs up must not leave a launch half sealed.

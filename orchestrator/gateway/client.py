@@ -11,7 +11,7 @@ from typing import Protocol, Self
 from urllib.parse import quote, urlsplit
 
 from orchestrator.errors import GatewayError
-from orchestrator.gateway.line import RESTARTED, Line, is_unanswered
+from orchestrator.gateway.line import POLL_SECONDS, RESTARTED, Line, is_unanswered
 from orchestrator.gateway.resolve import resolve
 from orchestrator.gateway.wire import (
     Delivered,
@@ -98,8 +98,9 @@ class GatewayClient:
 
     async def stop_reason(self, launch: str) -> StopWord:
         """Wait until the gateway wants the launch stopped. Raises GatewayError, ``launch_sealed`` when it was sealed instead."""
+        path = f"/admin/launches/{launch}/stop"
         while True:
-            answer = await self._of(launch).ask("GET", f"/admin/launches/{launch}/stop", StopAnswer)
+            answer = await self._of(launch).ask("GET", path, StopAnswer, seconds=POLL_SECONDS)
             if answer.stopped is not None:
                 return answer.stopped
             if answer.sealed:
@@ -122,8 +123,9 @@ class GatewayClient:
         """Wait until a pod's freezer has delivered. Raises GatewayError, StoreError."""
         name = self._names.get(launch)
         query = None if name is None else {key: str(value) for key, value in name.model_dump().items()}
+        path = f"/admin/launches/{launch}/delivered"
         while True:
-            answer = await self._of(launch).ask("GET", f"/admin/launches/{launch}/delivered", Delivered, query=query)
+            answer = await self._of(launch).ask("GET", path, Delivered, query=query, seconds=POLL_SECONDS)
             if answer.report is not None:
                 return _delivery(answer, answer.report)
 

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     import aiohttp
 
 _CONNECT_SECONDS = 10
-_ANSWER_SECONDS = 120
+_ANSWER_SECONDS = 120.0
+POLL_SECONDS = 45.0
+"""How long an answer to a long poll may take: a gateway that is gone with its node says nothing at all."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 3.0
 Answer = TypeVar("Answer", bound=BaseModel)
 RESTARTED = "gateway_restarted"
@@ -51,9 +53,10 @@ class Line:
         answer: type[Answer],
         body: BaseModel | None = None,
         query: Mapping[str, str] | None = None,
+        seconds: float = _ANSWER_SECONDS,
     ) -> Answer:
         """Return the answer. Raises GatewayError, and StoreError for a store that fails behind the gateway."""
-        status, data = await self.send(method, path, body, query)
+        status, data = await self.send(method, path, body, query, seconds)
         if status != 200:
             raise _refused(status, data, f"{method} {path}")
         try:
@@ -63,14 +66,19 @@ class Line:
             raise GatewayError(msg, cause="gateway_garbled") from error
 
     async def send(
-        self, method: str, path: str, body: BaseModel | None = None, query: Mapping[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: BaseModel | None = None,
+        query: Mapping[str, str] | None = None,
+        seconds: float = _ANSWER_SECONDS,
     ) -> tuple[int, bytes]:
         """Return status and body of the answer, whatever it is. Raises GatewayError when there is none."""
         end = time.monotonic() + self._patience_s
         pause = _FIRST_PAUSE
         while True:
             try:
-                return await self._once(method, path, body, query)
+                return await self._once(method, path, body, query, seconds)
             except GatewayError:
                 if time.monotonic() + pause > end:
                     raise
@@ -78,22 +86,30 @@ class Line:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     async def _once(
-        self, method: str, path: str, body: BaseModel | None, query: Mapping[str, str] | None
+        self, method: str, path: str, body: BaseModel | None, query: Mapping[str, str] | None, seconds: float
     ) -> tuple[int, bytes]:
         import aiohttp
+
+        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_SECONDS)
 
         data = body.model_dump_json().encode() if body is not None else None
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
         try:
             async with self._connected().request(
-                method, f"{self.url}{path}", data=data, headers=headers, params=query, allow_redirects=False
+                method,
+                f"{self.url}{path}",
+                data=data,
+                headers=headers,
+                params=query,
+                allow_redirects=False,
+                timeout=timeout,
             ) as response:
                 return response.status, await response.read()
         except aiohttp.ClientConnectorError as error:
             msg = f"the gateway at {self.place} cannot be reached: {error.os_error.strerror}"
             raise GatewayError(msg, cause="gateway_unreachable") from None
         except TimeoutError:
-            msg = f"the gateway did not answer {method} {path} within {_ANSWER_SECONDS} s"
+            msg = f"the gateway did not answer {method} {path} within {seconds:g} s"
             raise GatewayError(msg, cause="gateway_timeout") from None
         except (aiohttp.ClientError, OSError) as error:
             msg = f"the connection to the gateway broke at {method} {path}: {type(error).__name__}"
@@ -109,7 +125,6 @@ class Line:
                     if self._socket is None
                     else aiohttp.UnixConnector(self._socket, limit=0)
                 ),
-                timeout=aiohttp.ClientTimeout(total=_ANSWER_SECONDS, sock_connect=_CONNECT_SECONDS),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 trust_env=False,
             )

@@ -129,6 +129,7 @@ class PodSide:
         if launch.sealing:
             raise Refusal(403, "sealed", "the launch is over; nothing may begin any more", close=True)
         self._registry.begin(launch, Begun(uid=uid, address=peer))
+        log.info("launch %s: begun by pod %s at %s", launch.id, uid, peer or "a hidden address")
         return _json(Prepared(launch=launch.id))
 
     async def _orders(self, launch: Launch, request: web.BaseRequest, _peer: str | None) -> web.StreamResponse:
@@ -147,13 +148,17 @@ class PodSide:
         return _json(orders)
 
     async def _dead(self, launch: Launch, _request: web.BaseRequest, _peer: str | None) -> web.StreamResponse:
+        log.info("launch %s: its freezer says that the agent is dead", launch.id)
         # A caller that hangs up must not leave a launch half sealed.
         await asyncio.shield(asyncio.create_task(seal(launch, self._store)))
         return _json(Orders(sealed=True))
 
     async def _frozen(self, launch: Launch, request: web.BaseRequest, _peer: str | None) -> web.StreamResponse:
         data = await read_body(request, _REPORT_BYTES, _BODY_SECONDS)
-        await take_report(launch, parse(FreezeReport, data), self._store)
+        report = parse(FreezeReport, data)
+        await take_report(launch, report, self._store)
+        lost = printable(report.lost or "")
+        log.info("launch %s: %s", launch.id, f"lost its state: {lost}" if lost else "delivered")
         return _json(Orders(sealed=True))
 
     def _blame(self, peer: str | None, refusal: Refusal, request: web.BaseRequest) -> None:
