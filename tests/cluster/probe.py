@@ -11,8 +11,10 @@ import socket
 import sys
 import time
 
-QUESTION = bytes.fromhex("1234 0100 0001 0000 0000 0000 0a") + b"kubernetes" + bytes.fromhex(
-    "07 64656661756c74 03 737663 07 636c7573746572 05 6c6f63616c 00 0001 0001"
+QUESTION = (
+    bytes.fromhex("1234 0100 0001 0000 0000 0000 0a")
+    + b"kubernetes"
+    + bytes.fromhex("07 64656661756c74 03 737663 07 636c7573746572 05 6c6f63616c 00 0001 0001")
 )
 
 

@@ -164,7 +164,9 @@ def test_a_thousand_tries_of_agents_meet_nothing(
         assert all(found[1:] == [0, 0] for found in allowed.values()), allowed
 
 
-def test_hidden_tests_reach_one_port_of_the_grader(installed: Release, denied: Targets, open_to_agents: Targets) -> None:
+def test_hidden_tests_reach_one_port_of_the_grader(
+    installed: Release, denied: Targets, open_to_agents: Targets
+) -> None:
     labels = {"orchestrate/net-class": "none", "app.kubernetes.io/component": "grading"}
     counts = _counts(installed.grading, [_probing("probe", {**denied, **open_to_agents}, 5, labels)])
     tries, successes, _ = counts.pop("grader's port for grading")
@@ -172,7 +174,9 @@ def test_hidden_tests_reach_one_port_of_the_grader(installed: Release, denied: T
     assert {name: found for name, found in counts.items() if found[1] or found[2]} == {}
 
 
-def test_drivers_reach_what_they_need_and_no_agent(installed: Release, denied: Targets, open_to_agents: Targets) -> None:
+def test_drivers_reach_what_they_need_and_no_agent(
+    installed: Release, denied: Targets, open_to_agents: Targets
+) -> None:
     """Also proves that what the others did not reach can be reached."""
     counts = _counts(installed.drivers, [_probing("probe", {**denied, **open_to_agents}, 3, {})])
     reached = {name for name, found in counts.items() if found[1] == found[0]}
@@ -303,12 +307,12 @@ def test_a_pod_is_prepared_behind_walls(ready: Release) -> None:
     assert code == 0, said
 
 
-@pytest.mark.parametrize(("without", "launch"), [(_opened, 10), (_deleted, 20)], ids=["allow-all added", "policies deleted"])
+@pytest.mark.parametrize(
+    ("without", "launch"), [(_opened, 10), (_deleted, 20)], ids=["allow-all added", "policies deleted"]
+)
 def test_no_trial_starts_without_walls(ready: Release, without: Any, launch: int) -> None:
     with without(ready):
         met = [_prepared(ready, launch + n) for n in range(5)]
     assert [(code, said["cause"]) for code, said in met] == [(41, "policy_not_enforced")] * 5
-    code, said = until(
-        lambda: (got := _prepared(ready, launch + 9)) and got[0] == 0 and got, "the walls are back", 60
-    )
+    code, said = until(lambda: (got := _prepared(ready, launch + 9)) and got[0] == 0 and got, "the walls are back", 60)
     assert code == 0, said
