@@ -191,7 +191,7 @@ s3://{{ .Values.store.bundled.bucket }}/store?endpoint=http://store.{{ .Release.
 {{/* Prefixes that pods of trials and grading may use. Every prefix ends where a name ends: evil.example/a is no prefix of evil.example/ab. */}}
 {{- define "orchestrate.prefixes" -}}
 {{- $found := .Values.images.prefixes -}}
-{{- range list .Values.images.pod .Values.images.control (.Values.images.task | default .Values.images.pod) -}}
+{{- range list .Values.images.pod .Values.images.control (.Values.images.task | default .Values.images.control) -}}
 {{- $name := regexReplaceAll "(@sha256:.*|:[^/:@]*(@sha256:.*)?)$" . "" -}}
 {{- $found = concat $found (list (printf "%s:" $name) (printf "%s@" $name)) -}}
 {{- end -}}
