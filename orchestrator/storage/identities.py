@@ -58,7 +58,8 @@ IDENTITIES: tuple[Identity, ...] = (
     Identity(
         name="submitter",
         put=("bundles/sandbox/", "bundles/world/", "bundles/graders/", "bundles/solutions/", "runs/", "probes/"),
-        get=("leases/", "outcomes/", "grades/", "removed/"),
+        # a person: who submits also looks at what came of it, with show, logs, pull, and estimates from earlier trials
+        get=("leases/", "records/", "outcomes/", "blobs/", "grades/", "datasets/", "removed/"),
     ),
     Identity(
         name="driver",
