@@ -33,9 +33,10 @@ TORN = "torn"
 class Double:
     """One server that is gateway and relay. Answers beside the plain ones come from ``script``, by ``METHOD /path``, in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: str = "127.0.0.1") -> None:
         self.script: dict[str, deque[Any]] = {}
         self.asked: list[str] = []
+        self.asked_fully: list[str] = []
         self.canaries: list[str] = []
         self.bundles: dict[str, bytes] = {}
         self.orders: deque[dict[str, Any]] = deque()
@@ -46,7 +47,7 @@ class Double:
         self.dead = 0
         self.changed = threading.Condition()
         handler = type("Handler", (_Handler,), {"double": self})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._server = ThreadingHTTPServer((host, 0), handler)
         self._server.daemon_threads = True
         self.address = f"http://127.0.0.1:{self._server.server_port}"
 
@@ -77,7 +78,7 @@ class Double:
         return bundle.digest
 
     def count(self, what: str) -> int:
-        return sum(each == what for each in self.asked)
+        return (self.asked_fully if "?" in what else self.asked).count(what)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -100,6 +101,7 @@ class _Handler(BaseHTTPRequestHandler):
         path, _, _ = self.path.partition("?")
         what = f"{self.command} {path}"
         self.double.asked.append(what)
+        self.double.asked_fully.append(f"{self.command} {self.path}")
         body = self._body()
         self.close_connection = True
         if self.headers["Authorization"] != f"Bearer {TOKEN}":
