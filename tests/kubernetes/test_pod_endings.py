@@ -138,6 +138,20 @@ def test_each_way_of_writing_too_much_is_the_agents(message: str) -> None:
         assert found.cause == "out_of_disk"
 
 
+def test_what_a_kubelet_shows_of_an_evicted_pod() -> None:
+    """Seen on Kubernetes 1.37: containers that ran are waiting to be initialised, after a restart that never was."""
+    shown = ContainerView(names.AGENT, "waiting", reason="PodInitializing", restarts=1)
+    message = 'Usage of EmptyDir volume "workspace" exceeds the limit "33554432".'
+    pod = view(shown, phase="Failed", reason="Evicted", message=message)
+    assert judge(pod, replace(FACTS, settled=False)) is None
+    found = judge(pod, replace(FACTS, began=AT))
+    assert isinstance(found, Ending)
+    assert (found.cause, found.started, found.ended) == ("out_of_disk", AT, NOW)
+    pressed = judge(replace(pod, message="The node was low on resource: memory."), FACTS)
+    assert isinstance(pressed, Loss)
+    assert pressed.cause == "evicted"
+
+
 def test_a_pod_that_failed_may_still_tell_of_its_agent() -> None:
     evicted = view(agent(None), phase="Failed", reason="Evicted", message="exceeds the limit")
     assert judge(evicted, replace(FACTS, settled=False)) is None

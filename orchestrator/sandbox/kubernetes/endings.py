@@ -84,6 +84,8 @@ class Facts:
     """Somebody here asked for its end."""
     settled: bool = False
     """What the pod says has not changed for a while: nothing more is to be expected."""
+    began: float | None = None
+    """When the agent's container started, seconds since 1970, if it was ever seen to run."""
     clock: Callable[[], float] = time.time
 
 
@@ -92,18 +94,18 @@ def judge(view: PodView, facts: Facts) -> Ending | Loss | None:
     agent = view.container(names.AGENT)
     if agent is not None and agent.state == "terminated":
         return _ended(view, agent, facts)
-    if agent is not None and agent.restarts:
+    if agent is not None and agent.restarts and agent.state == "running" and not is_over(view):
         return Loss("container_restarted", "its node was restarted, and the agent began anew with what it had left")
     if (failed := _failed_init(view)) is not None:
         return failed
     if not view.gone and not (is_over(view) and facts.settled):
         return None
     if facts.stopped:
-        return _never_ended(view, agent, "stopped", facts)
+        return _never_ended("stopped", facts)
     if exceeded(view):
-        return _exceeded(view) or _never_ended(view, agent, "out_of_disk", facts)
+        return _exceeded(view) or _never_ended("out_of_disk", facts)
     if view.reason == "DeadlineExceeded" and ran(view):
-        return _never_ended(view, agent, "wall_clock", facts)
+        return _never_ended("wall_clock", facts)
     return disruption(view)
 
 
@@ -113,9 +115,20 @@ def is_over(view: PodView) -> bool:
 
 
 def ran(view: PodView) -> bool:
-    """Return whether the agent's container was ever seen to run."""
+    """Return whether the agent's container was ever seen to run.
+
+    What was evicted is shown as waiting to be initialised, with one restart more than it had.
+    """
     agent = view.container(names.AGENT)
-    return agent is not None and agent.state != "waiting" and agent.reason not in _NEVER_RAN
+    if agent is None or agent.reason in _NEVER_RAN:
+        return False
+    return agent.state != "waiting" or agent.restarts > 0
+
+
+def began(view: PodView) -> float | None:
+    """Return when the agent's container started, seconds since 1970; None when the cluster does not say."""
+    agent = view.container(names.AGENT)
+    return None if agent is None else seconds(agent.started)
 
 
 def exceeded(view: PodView) -> bool:
@@ -240,11 +253,10 @@ def _ending(agent: ContainerView, cause: Cause, facts: Facts) -> Ending:
     return Ending(exit=_exit(agent), cause=cause, started=started, ended=ended)
 
 
-def _never_ended(view: PodView, agent: ContainerView | None, cause: Cause, facts: Facts) -> Ending:
+def _never_ended(cause: Cause, facts: Facts) -> Ending:
     """Return the ending of an agent whose container nobody saw end."""
     now = facts.clock()
-    started = (seconds(agent.started) if agent is not None else None) or now
-    return Ending(exit=Exit(), cause=cause, started=min(started, now), ended=now)
+    return Ending(exit=Exit(), cause=cause, started=min(facts.began or now, now), ended=now)
 
 
 def _exit(agent: ContainerView) -> Exit:

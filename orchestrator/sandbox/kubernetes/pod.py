@@ -19,6 +19,7 @@ from orchestrator.sandbox.kubernetes.creator import Creator
 from orchestrator.sandbox.kubernetes.endings import (
     Facts,
     Loss,
+    began,
     disruption,
     exceeded,
     freezer_done,
@@ -87,6 +88,7 @@ class PodSandbox:
         """Whether one more request than create and delete is left, to ask for the cluster's events."""
         self._pending = Pending()
         self._opened = self._changed = time.monotonic()
+        self._began: float | None = None
         self._deleting_since: float | None = None
         self._stopped = False
         self._deleted = False
@@ -155,6 +157,7 @@ class PodSandbox:
                 if isinstance(said, Loss):
                     return await self._left_before(said)
                 if ran(self._view):
+                    self._began = began(self._view) or self._began
                     self._runs.set()
                 await self._news()
         finally:
@@ -177,6 +180,7 @@ class PodSandbox:
             isolation=self._spec.isolation,
             stopped=self._stopped,
             settled=time.monotonic() - self._changed >= self._around.pace.settle,
+            began=self._began,
         )
 
     async def _news(self) -> None:
