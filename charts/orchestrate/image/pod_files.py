@@ -44,12 +44,11 @@ def main(source: Path, root: Path) -> None:
     for name in PROGRAMS:
         (bin_folder / name).write_text(START.format(python=python, lib=HOME / "lib", name=name))
         (bin_folder / name).chmod(0o755)
-    shutil.copytree(
-        source / "orchestrator/agents/react", root / (HOME / "agents/react").relative_to("/"), dirs_exist_ok=True
-    )
     compileall.compile_dir(
         root, quiet=1, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH, stripdir=str(root)
     )
+    agents = root / (HOME / "agents/react").relative_to("/")  # as they are: this folder is laid into sandboxes
+    shutil.copytree(source / "orchestrator/agents/react", agents, ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def modules_of(source: Path) -> set[Path]:
