@@ -18,12 +18,14 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from orchestrator.errors import GatewayError
-from orchestrator.gateway.lanes import Lanes
+from orchestrator.gateway.lanes import Lanes, Rate
 
 Handler = Callable[[web.BaseRequest, str | None], Awaitable[web.StreamResponse]]
 """Takes a request and the IP address that it came from; None where addresses do not tell pods apart."""
 
 _BACKLOG = 4096
+PODS_RATE = Rate(per_second=50, burst=100)
+"""New connections of one pod; a client that keeps its connections open needs a handful."""
 _AT_ONCE = 64
 """Connections taken from the kernel before others have their turn."""
 _RETRY_SECONDS = 0.2
@@ -101,6 +103,8 @@ class FrontLimits:
     """Connections from all."""
     idle_seconds: float = 60
     """How long a connection may be without a whole request head."""
+    rate: Rate = PODS_RATE
+    """New connections from one address."""
     by_address: bool = True
     """Whether a pod is known by its address. False: only the total is held."""
 
@@ -116,7 +120,7 @@ class Front:
         self._peers: dict[str | None, dict[RequestHandler, _Connection]] = {}
         """By address, those that have rested longest first, as far as they rest."""
         self._server = _Server(self, limits.idle_seconds)
-        self._lanes = Lanes(limited=limits.by_address)
+        self._lanes = Lanes(limits.rate if limits.by_address else None)
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.create_task(self._set_up())
         self._loop.add_reader(self._socket, self._take)

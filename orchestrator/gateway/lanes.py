@@ -12,22 +12,29 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
-PER_SECOND = 200.0
-"""Connections of one address that are set up in a second, for long."""
-BURST = 200
-"""Those that may come at once."""
 WAITING = 64
 """Those that may wait."""
 _REMEMBERED = 10_000
 """Addresses whose rate is remembered before old ones are looked for."""
 
 
-class Lanes:
-    """Hands out connections fairly. ``limited=False``: there is one lane for all, without a limit."""
+@dataclass(frozen=True)
+class Rate:
+    """How many connections of one address are set up."""
 
-    def __init__(self, *, limited: bool = True, clock: Callable[[], float] = time.monotonic) -> None:
-        self._limited = limited
+    per_second: float
+    """For long."""
+    burst: int
+    """Those that may come at once."""
+
+
+class Lanes:
+    """Hands out connections fairly. ``rate=None``: there is one lane for all, without a limit."""
+
+    def __init__(self, rate: Rate | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate = rate
         self._clock = clock
         self._lanes: dict[str | None, deque[socket.socket]] = {}
         """Those that wait, by address; the address whose turn it is comes first."""
@@ -39,7 +46,7 @@ class Lanes:
         """Add a connection."""
         lane = self._lanes.setdefault(peer, deque())
         lane.append(connection)
-        if self._limited and len(lane) > WAITING:
+        if self._rate is not None and len(lane) > WAITING:
             lane.popleft().close()
         self._arrived.set()
 
@@ -71,20 +78,26 @@ class Lanes:
         first: tuple[str | None, float | None] = None, None
         now = self._clock()
         for peer in self._lanes:
-            delay = self._due.get(peer, now) - now - BURST / PER_SECOND if self._limited else 0.0
+            delay = self._delay(peer, now)
             if delay <= 0:
                 return peer, 0.0
             if first[1] is None or delay < first[1]:
                 first = peer, delay
         return first
 
+    def _delay(self, peer: str | None, now: float) -> float:
+        rate = self._rate
+        return 0.0 if rate is None else self._due.get(peer, now) - now - rate.burst / rate.per_second
+
     def _take(self, peer: str | None) -> socket.socket:
         lane = self._lanes.pop(peer)
-        connection = lane.pop() if self._limited else lane.popleft()
+        connection = lane.popleft() if self._rate is None else lane.pop()
         if lane:
             self._lanes[peer] = lane  # at the end: the others come first
+        if self._rate is None:
+            return connection
         now = self._clock()
-        self._due[peer] = max(now, self._due.get(peer, now)) + 1 / PER_SECOND
+        self._due[peer] = max(now, self._due.get(peer, now)) + 1 / self._rate.per_second
         if len(self._due) > _REMEMBERED:
             self._due = {known: due for known, due in self._due.items() if due > now}
         return connection

@@ -15,6 +15,7 @@ from orchestrator.errors import GatewayError, StoreError
 from orchestrator.gateway.config import CheckedConfig
 from orchestrator.gateway.findings import printable
 from orchestrator.gateway.front import Front, FrontLimits, listen, most_connections
+from orchestrator.gateway.lanes import Rate
 from orchestrator.gateway.line import Line, error_of
 from orchestrator.gateway.refusal import Refusal
 from orchestrator.gateway.relay import PARTS, Relay
@@ -35,6 +36,8 @@ _QUESTIONS = 64
 """Questions to gateways at one time, of all pods."""
 _PEER = 16
 """Connections from one pod: its freezer needs one."""
+_RATE = Rate(per_second=2, burst=20)
+"""New ones: a freezer needs three. What a hostile agent asks here, the relay would ask a gateway."""
 Answer = TypeVar("Answer", bound=BaseModel)
 
 
@@ -146,7 +149,7 @@ async def running_relay(config: RelayConfig, store: ObjectStore) -> AsyncIterato
         lines = [Line(url, token, patience_s=_PATIENCE_SECONDS) for url in config.gateways]
         for line in lines:
             stack.push_async_callback(line.close)
-        limits = FrontLimits(peer=_PEER, total=most_connections(), by_address=config.pod_addresses)
+        limits = FrontLimits(peer=_PEER, total=most_connections(), rate=_RATE, by_address=config.pod_addresses)
         front = Front(listen(config.listen), RelaySide(store, lines).answer, limits)
         stack.push_async_callback(front.close)
         yield front.port

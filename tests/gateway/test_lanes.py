@@ -8,7 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.gateway import lanes
-from orchestrator.gateway.lanes import BURST, PER_SECOND, WAITING, Lanes
+from orchestrator.gateway.lanes import WAITING, Lanes, Rate
+
+PER_SECOND, BURST = 200.0, 150
+RATE = Rate(PER_SECOND, BURST)
 
 
 class Connection:
@@ -40,7 +43,7 @@ def served(waiting, count):
 
 
 def test_each_address_has_its_turn_and_the_newest_is_served_first():
-    waiting = Lanes(clock=Clock())
+    waiting = Lanes(RATE, Clock())
     for number in range(3):
         waiting.put("flood", Connection(f"flood {number}"))
     waiting.put("other", Connection("other"))
@@ -48,7 +51,7 @@ def test_each_address_has_its_turn_and_the_newest_is_served_first():
 
 
 def test_of_too_many_that_wait_the_oldest_is_closed():
-    waiting = Lanes(clock=Clock())
+    waiting = Lanes(RATE, Clock())
     flood = [Connection(number) for number in range(WAITING + 5)]
     for each in flood:
         waiting.put("flood", each)
@@ -59,7 +62,7 @@ def test_of_too_many_that_wait_the_oldest_is_closed():
 
 def test_an_address_has_its_rate_and_the_others_do_not_wait_for_it():
     clock = Clock()
-    waiting = Lanes(clock=clock)
+    waiting = Lanes(RATE, clock)
     got = 0
     for _ in range(2 * BURST):
         waiting.put("flood", Connection("flood"))
@@ -72,7 +75,7 @@ def test_an_address_has_its_rate_and_the_others_do_not_wait_for_it():
 
 
 def test_where_addresses_are_hidden_the_first_comes_first():
-    waiting = Lanes(limited=False, clock=Clock())
+    waiting = Lanes(None, Clock())
     for number in range(2 * BURST):
         waiting.put(None, Connection(number))
     assert served(waiting, 9 * BURST) == list(range(2 * BURST))
@@ -81,7 +84,7 @@ def test_where_addresses_are_hidden_the_first_comes_first():
 def test_rates_of_addresses_that_are_gone_are_forgotten(monkeypatch):
     monkeypatch.setattr(lanes, "_REMEMBERED", 10)
     clock = Clock()
-    waiting = Lanes(clock=clock)
+    waiting = Lanes(RATE, clock)
     for number in range(100):
         waiting.put(str(number), Connection(number))
         assert served(waiting, 1) == [number]
@@ -91,7 +94,7 @@ def test_rates_of_addresses_that_are_gone_are_forgotten(monkeypatch):
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=60))
 def test_no_connection_is_lost_or_given_twice(steps):
-    waiting = Lanes(clock=Clock())
+    waiting = Lanes(RATE, Clock())
     put, got = [], []
     for number, (peer, take) in enumerate(steps):
         waiting.put(peer, Connection(number))
@@ -104,7 +107,7 @@ def test_no_connection_is_lost_or_given_twice(steps):
 
 def test_whoever_waits_is_woken_by_a_connection_and_by_the_rate():
     async def live():
-        waiting = Lanes()
+        waiting = Lanes(RATE)
         asyncio.get_running_loop().call_later(0.01, waiting.put, "a", Connection("late"))
         names = [(await waiting.next()).name]
         for _ in range(BURST + 1):
