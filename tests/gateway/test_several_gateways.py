@@ -128,3 +128,28 @@ def test_a_gateway_of_one_machine_is_no_gateway_for_pods():
             )
         )
     assert caught.value.cause == "gateway_not_for_pods"
+
+
+def test_addresses_are_found_once_and_again_when_a_gateway_did_not_answer(pods, monkeypatch):
+    asked = []
+
+    async def look_up(target):
+        asked.append(target)
+        return target
+
+    monkeypatch.setattr("orchestrator.gateway.client.resolve", look_up)
+
+    async def live():
+        here = pods()
+        client = client_of([here])
+        for sample in (1, 2):
+            async with here.running():
+                await client.register(here.request(sample))
+                await client.register(here.request(sample))
+            if sample == 1:
+                with pytest.raises(GatewayError):
+                    await client.register(here.request())
+        await client.close()
+        return [f"{here.address}:8080", f"{here.address}:8082"]
+
+    assert asked == asyncio.run(live()) * 2
