@@ -198,9 +198,13 @@ def test_a_full_namespace_is_waited_for_in_order_and_only_by_the_first() -> None
             await world.creator.create("a", pod(f"u-{number:02}"))
             done.append(number)
 
-        makers = [asyncio.ensure_future(make(number)) for number in range(20)]
-        await asyncio.sleep(0.1)
-        assert world.creator.waiting.startswith("20 pods wait for room in a (exceeded quota: pods, requested: pods=1")
+        makers = []
+        for number in range(20):
+            makers.append(asyncio.ensure_future(make(number)))
+            while not world.creator.waiting.startswith(
+                f"{number + 1} pods wait for room in a (exceeded quota: pods, requested"
+            ):
+                await asyncio.sleep(0.001)
         refused = world.creates
         await asyncio.sleep(0.1)
         assert world.creates - refused < 60  # of one that knocks, not of twenty

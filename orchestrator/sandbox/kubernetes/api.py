@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Self
 import orjson
 
 from orchestrator.sandbox.kubernetes.connect import Connection
-from orchestrator.sandbox.kubernetes.errors import ApiError, Doing, refused
+from orchestrator.sandbox.kubernetes.errors import ApiError, Doing, failed, refused
 from orchestrator.sandbox.kubernetes.resources import ACCESS_REVIEWS, PODS, Resource
-from orchestrator.sandbox.kubernetes.transport import ANSWER_SECONDS, Call, Transport
+from orchestrator.sandbox.kubernetes.transport import ANSWER_SECONDS, Answer, Call, Transport
 
 if TYPE_CHECKING:
     import aiohttp
@@ -120,13 +120,13 @@ class Api:
         ``already_exists`` when there is one of its name; remedy LOOK when nobody knows whether it was made.
         """
         name = str((body.get("metadata") or {}).get("name", ""))
-        doing = Doing("create", resource.words(namespace, name))
+        doing = Doing("create", resource, namespace, name)
         params = {"dryRun": "All"} if dry_run else None
         return await self._json(doing, Call("POST", resource.path(namespace), body, params))
 
     async def get(self, resource: Resource, namespace: str, name: str) -> dict[str, Any]:
         """Return an object. Raises ApiError, ``not_found`` when there is none."""
-        doing = Doing("get", resource.words(namespace, name))
+        doing = Doing("get", resource, namespace, name)
         return await self._json(doing, Call("GET", resource.path(namespace, name)))
 
     async def find(self, resource: Resource, namespace: str, name: str) -> dict[str, Any] | None:
@@ -140,7 +140,7 @@ class Api:
 
     async def update(self, resource: Resource, namespace: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Replace an object. Raises ApiError, ``conflict`` when it has changed since the body's resourceVersion."""
-        doing = Doing("update", resource.words(namespace, name))
+        doing = Doing("update", resource, namespace, name)
         return await self._json(doing, Call("PUT", resource.path(namespace, name), body))
 
     async def delete(
@@ -164,22 +164,20 @@ class Api:
             options["gracePeriodSeconds"] = grace_seconds
         if propagation is not None:
             options["propagationPolicy"] = propagation
-        doing = Doing("delete", resource.words(namespace, name))
-        call = Call("DELETE", resource.path(namespace, name), options)
-        async with self._transport.asked(doing, call) as response:
-            body = await response.read()
-            if response.status < 300:
-                return True
-            error = refused(doing, response.status, body, response.headers.get("Retry-After"))
+        doing = Doing("delete", resource, namespace, name)
+        try:
+            await self._json(doing, Call("DELETE", resource.path(namespace, name), options))
+        except ApiError as error:
             if error.cause in ("not_found", "conflict"):
                 return False
-            raise error
+            raise
+        return True
 
     async def pages(
         self, resource: Resource, namespace: str, *, labels: str = "", fields: str = "", limit: int = PAGE
     ) -> AsyncGenerator[Page, None]:
         """List objects of one moment, ``limit`` at a time. Raises ApiError, ``gone`` when it takes too long between pages."""
-        doing = Doing("list", resource.words(namespace))
+        doing = Doing("list", resource, namespace)
         params = _selected(labels, fields) | {"limit": str(limit)}
         while True:
             answer = await self._json(doing, Call("GET", resource.path(namespace), params=params))
@@ -212,7 +210,7 @@ class Api:
         ``seconds`` is how long the server is asked to watch. Raises ApiError: ``gone`` when it has forgotten ``version`` (as an answer or
         as an ERROR event), ``api_timeout`` after ``silence_seconds`` without a byte.
         """
-        doing = Doing("watch", resource.words(namespace))
+        doing = Doing("watch", resource, namespace)
         params = _selected(labels, fields) | {
             "watch": "true",
             "allowWatchBookmarks": "true",
@@ -220,10 +218,8 @@ class Api:
             "timeoutSeconds": str(int(seconds)),
         }
         call = Call("GET", resource.path(namespace), params=params, silence_seconds=silence_seconds)
-        async with self._transport.asked(doing, call) as response:
-            if response.status != 200:
-                raise refused(doing, response.status, await response.read(), response.headers.get("Retry-After"))
-            async for line in _lines(response.content):
+        async with self._transport.streamed(doing, call) as stream:
+            async for line in _lines(stream):
                 event = WatchEvent(line)
                 if event.type == "ERROR":
                     raise _ended(doing, event)
@@ -256,33 +252,29 @@ class Api:
     async def version(self) -> ServerVersion:
         """Ask the server for its version and the time. Raises ApiError."""
         doing = Doing("get", "its version")
-        async with self._transport.asked(doing, Call("GET", "/version")) as response:
-            said = _object(doing, response.status, await response.read(), response.headers)
-            date = response.headers.get("Date")
+        answer = await self._transport.answered(doing, Call("GET", "/version"))
+        said = _object(doing, answer)
         return ServerVersion(
             git=str(said.get("gitVersion", "")),
             major=_number(said.get("major")),
             minor=_number(said.get("minor")),
-            date=_date(date),
+            date=_date(answer.headers.get("Date")),
         )
 
     async def _log(
         self, namespace: str, pod: str, container: str, tail: int | None, *, follow: bool
     ) -> AsyncIterator[bytes]:
-        doing = Doing("read the log of", PODS.words(namespace, pod))
+        doing = Doing("read the log of", PODS, namespace, pod)
         params = {"container": container} | ({"tailLines": str(tail)} if tail is not None else {})
         params |= {"follow": "true"} if follow else {}
         path = f"{PODS.path(namespace, pod)}/log"
         call = Call("GET", path, params=params, silence_seconds=inf if follow else _SILENCE_SECONDS)
-        async with self._transport.asked(doing, call) as response:
-            if response.status != 200:
-                raise refused(doing, response.status, await response.read(), response.headers.get("Retry-After"))
-            async for part in response.content.iter_any():
+        async with self._transport.streamed(doing, call) as stream:
+            async for part in stream.iter_any():
                 yield part
 
     async def _json(self, doing: Doing, call: Call) -> dict[str, Any]:
-        async with self._transport.asked(doing, call) as response:
-            return _object(doing, response.status, await response.read(), response.headers)
+        return _object(doing, await self._transport.answered(doing, call))
 
 
 async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
@@ -305,14 +297,16 @@ def _ended(doing: Doing, event: WatchEvent) -> Exception:
     return refused(doing, 200, orjson.dumps(event.object))
 
 
-def _object(doing: Doing, status: int, body: bytes, headers: Mapping[str, str]) -> dict[str, Any]:
-    if status >= 300:
-        raise refused(doing, status, body, headers.get("Retry-After"))
-    answer = orjson.loads(body)
-    if not isinstance(answer, dict):
-        msg = f"the answer is no object: {body[:80]!r}"
-        raise ValueError(msg)
-    return answer
+def _object(doing: Doing, answer: Answer) -> dict[str, Any]:
+    if answer.status >= 300:
+        raise refused(doing, answer.status, answer.body, answer.headers.get("Retry-After"))
+    try:
+        read = orjson.loads(answer.body)
+    except ValueError as error:
+        raise failed(doing, error) from error
+    if not isinstance(read, dict):
+        raise failed(doing, ValueError(f"the answer is no object: {answer.body[:80]!r}"))
+    return read
 
 
 def _selected(labels: str, fields: str) -> dict[str, str]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cache
 from math import inf
 from typing import Any
 
 import orjson
 
 from orchestrator.errors import SandboxError
+from orchestrator.sandbox.kubernetes.resources import Resource
 
 
 class Remedy(StrEnum):
@@ -247,19 +249,22 @@ CLASSES: dict[str, Fault] = {
 """Meaning of an exception by the name of its class or of the nearest class above it. ValueError: the answer is not JSON."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Doing:
     """What was asked of the API server when it failed."""
 
     verb: str
     """``create``, ``get``, ``list``, ``watch``, …"""
-    what: str
-    """``pods t-1 in trials-0``."""
+    what: Resource | str
+    namespace: str = ""
+    name: str = ""
 
     def __str__(self) -> str:
-        return f"{self.verb} {self.what}"
+        what = self.what if isinstance(self.what, str) else self.what.words(self.namespace, self.name)
+        return f"{self.verb} {what}"
 
 
+@cache
 def foreign() -> tuple[type[Exception], ...]:
     """Return what may come out of a request."""
     import aiohttp

@@ -214,7 +214,7 @@ class Reflector:
     async def _list(self) -> None:
         found: dict[str, PodView] = {}
         versions: list[int] = []
-        doing = Doing("list", PODS.words(self.namespace))
+        doing = Doing("list", PODS, self.namespace)
         self.counts["list"] += 1
         try:
             async with aclosing(self._api.pages(PODS, self.namespace, labels=self._labels)) as pages:
@@ -242,7 +242,7 @@ class Reflector:
 
     async def _watch(self) -> None:
         seconds = self._pace.watch * random.uniform(2 / 3, 4 / 3)  # noqa: S311
-        doing = Doing("watch", PODS.words(self.namespace))
+        doing = Doing("watch", PODS, self.namespace)
         self.counts["watch"] += 1
         came = self.counts["event"]
         began = self._clock()

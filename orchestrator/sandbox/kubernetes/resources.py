@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import quote
 
 
@@ -26,17 +27,20 @@ class Resource:
 
     def path(self, namespace: str = "", name: str = "") -> str:
         """Return the path of the collection, or of one object."""
-        parts = [f"/apis/{self.group}" if self.group else "/api", self.version]
-        if self.namespaced and namespace:
-            parts += ["namespaces", quote(namespace, safe="")]
-        parts.append(self.plural)
-        if name:
-            parts.append(quote(name, safe=""))
-        return "/".join(parts)
+        collection = _collection(self, namespace)
+        return f"{collection}/{quote(name, safe='')}" if name else collection
 
     def words(self, namespace: str = "", name: str = "") -> str:
         """Return ``pods t-1 in trials-0``, for people."""
         return self.plural + (f" {name}" if name else "") + (f" in {namespace}" if namespace else "")
+
+
+@lru_cache(maxsize=1000)
+def _collection(resource: Resource, namespace: str) -> str:
+    parts = [f"/apis/{resource.group}" if resource.group else "/api", resource.version]
+    if resource.namespaced and namespace:
+        parts += ["namespaces", quote(namespace, safe="")]
+    return "/".join((*parts, resource.plural))
 
 
 PODS = Resource("", "v1", "pods", "Pod")

@@ -7,6 +7,7 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from math import isinf
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +24,10 @@ ANSWER_SECONDS = 65.0
 """A little more than the API server's own limit for a request."""
 _CONNECT_SECONDS = 10.0
 _CONNECTIONS = 256
+_HEADERS = {"Accept": "application/json", "Content-Type": "application/json"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call:
     """One request."""
 
@@ -35,6 +37,15 @@ class Call:
     params: dict[str, str] | None = None
     silence_seconds: float | None = None
     """For answers without an end: how long they may be quiet; inf: for ever. None: the answer has its time as a whole."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
 
 
 class Transport:
@@ -55,48 +66,52 @@ class Transport:
         if session is not None:
             await session.close()
 
-    @asynccontextmanager
-    async def asked(self, doing: Doing, call: Call) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request and give its answer, whatever the status, to be read inside. Raises ApiError."""
+    async def answered(self, doing: Doing, call: Call) -> Answer:
+        """Send a request and return its whole answer, whatever the status. Raises ApiError."""
         try:
-            response = await self._send(call)
-            if response.status == 401:
+            response = await self._allowed(doing, call)
+            try:
+                return Answer(response.status, await response.read(), response.headers)
+            finally:
                 response.release()
-                await self._renew(doing)
-                response = await self._send(call)
-            async with response:
-                yield response
         except foreign() as error:
             raise failed(doing, error) from error
 
+    @asynccontextmanager
+    async def streamed(self, doing: Doing, call: Call) -> AsyncIterator[aiohttp.StreamReader]:
+        """Send a request and give the body of its answer to be read inside. Raises ApiError, also for any status but 200."""
+        try:
+            async with await self._allowed(doing, call) as response:
+                if response.status != 200:
+                    raise refused(doing, response.status, await response.read(), response.headers.get("Retry-After"))
+                yield response.content
+        except foreign() as error:
+            raise failed(doing, error) from error
+
+    async def _allowed(self, doing: Doing, call: Call) -> aiohttp.ClientResponse:
+        """Send a request, and once more when the token was refused."""
+        response = await self._send(call)
+        if response.status == 401:
+            response.release()
+            await self._renew(doing)
+            response = await self._send(call)
+        return response
+
     async def _send(self, call: Call) -> aiohttp.ClientResponse:
         session = self._connected()
-        headers = {"Accept": "application/json"}
-        if (who := await self._connection.credentials.header()) is not None:
-            headers["Authorization"] = who
-        data = None
-        if call.body is not None:
-            headers["Content-Type"] = "application/json"
-            data = orjson.dumps(call.body)
+        who = await self._connection.credentials.header()
+        headers = _HEADERS if who is None else {**_HEADERS, "Authorization": who}
         return await session.request(
             call.method,
             self._connection.server + call.path,
-            data=data,
+            data=None if call.body is None else orjson.dumps(call.body),
             params=call.params,
             headers=headers,
             allow_redirects=False,
             proxy=self._connection.proxy,
             server_hostname=self._connection.server_name,
-            timeout=self._patience(call),
+            timeout=_patience(self._seconds, call.silence_seconds),
         )
-
-    def _patience(self, call: Call) -> aiohttp.ClientTimeout:
-        import aiohttp
-
-        if call.silence_seconds is None:
-            return aiohttp.ClientTimeout(total=self._seconds, sock_connect=_CONNECT_SECONDS)
-        silence = None if isinf(call.silence_seconds) else call.silence_seconds
-        return aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=silence)
 
     async def _renew(self, doing: Doing) -> None:
         try:
@@ -122,6 +137,16 @@ class Transport:
                 self._closing.add(task)
                 task.add_done_callback(self._closing.discard)
         return self._session
+
+
+@lru_cache(maxsize=100)
+def _patience(seconds: float, silence_seconds: float | None) -> aiohttp.ClientTimeout:
+    import aiohttp
+
+    if silence_seconds is None:
+        return aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_SECONDS)
+    silence = None if isinf(silence_seconds) else silence_seconds
+    return aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=silence)
 
 
 async def _close_later(session: aiohttp.ClientSession, seconds: float) -> None:
