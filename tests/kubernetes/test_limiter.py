@@ -127,6 +127,22 @@ def test_a_second_in_which_most_answers_are_slow_counts_as_pushing_back() -> Non
     play(use)
 
 
+def test_what_was_sent_before_the_rate_was_halved_does_not_halve_it_again() -> None:
+    async def use(clock: Clock, limiter: Limiter) -> None:
+        limiter.pushed()
+        await clock.run(105)
+        limiter.pushed(seconds=20)
+        for _ in range(50):
+            limiter.healthy(30)
+        await clock.run(110)
+        limiter.healthy(0.1)
+        assert limiter.rate >= 5
+        limiter.pushed(seconds=3)
+        assert limiter.rate < 5
+
+    play(use)
+
+
 def test_retry_after_silences_everybody() -> None:
     async def use(clock: Clock, limiter: Limiter) -> None:
         turns = takers(limiter, clock, 5)

@@ -220,7 +220,7 @@ class Creator:
 def _tell(limiter: Limiter, error: ApiError, seconds: float) -> None:
     pushes = error.fault.remedy is Remedy.BACK_OFF or error.fault.unsure
     if pushes and error.cause != "quota":
-        limiter.pushed(error.retry_after)
+        limiter.pushed(error.retry_after, seconds=seconds)
     elif error.status:
         limiter.healthy(seconds)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from math import inf
 
 _PERIOD = 1.0
 """Seconds that are judged as one; pushing back within one is one event, however many requests were on their way."""
@@ -45,7 +46,7 @@ class Limiter:
         self._period = clock()
         self._good = 0
         self._slow = 0
-        self._halved = -_PERIOD + clock()
+        self._halved = -inf
 
     async def turn(self) -> None:
         """Wait for one's turn."""
@@ -61,15 +62,16 @@ class Limiter:
     def healthy(self, seconds: float) -> None:
         """Tell of a request that was answered, and after how long. An answer that refuses what was asked is healthy, too."""
         self._judge()
-        if seconds > _SLOW:
-            self._slow += 1
-        else:
+        if seconds <= _SLOW:
             self._good += 1
+        elif self._clock() - seconds >= self._halved:
+            self._slow += 1
 
-    def pushed(self, retry_after: float | None = None) -> None:
-        """Tell of a request that the server did not want or could not serve, and how long it asked to be spared."""
+    def pushed(self, retry_after: float | None = None, *, seconds: float = 0.0) -> None:
+        """Tell of a request that the server did not want or could not serve, and after how long; and how long it asked to be spared."""
         self._judge()
-        self._halve()
+        if self._clock() - seconds >= self._halved:
+            self._halve()
         if retry_after:
             self._next = max(self._next, self._clock() + retry_after)
 
@@ -85,6 +87,7 @@ class Limiter:
         self._period, self._good, self._slow = now, 0, 0
 
     def _halve(self) -> None:
+        """Halve the rate, at most once a period. Answers to what was sent before say nothing of the new rate."""
         now = self._clock()
         if now - self._halved >= _PERIOD:
             self.rate = max(self._floor, self.rate / 2)
