@@ -67,6 +67,9 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _serve_network(path: Path) -> None:
+    from grader_service.checker.jail import protect
+
+    protect()  # what runs beside it with its user reads neither its memory nor its environment
     file, settings = read_service_file(path), read_settings()
     token = read_token(str(path), "tokens.driver", file.tokens.driver)
     asyncio.run(_run_network(file, token, settings))

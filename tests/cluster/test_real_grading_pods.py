@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
+import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +19,14 @@ from grading_cluster import GradingCluster, grading, need_the_cluster, run
 
 from grader_service.grade import grade
 from grader_service.programs import lay_programs
+from orchestrator.errors import SandboxError
+from orchestrator.records import keys
+from orchestrator.records.ids import TrialId
+from orchestrator.records.manifest import RunManifest
 from orchestrator.records.verdict import Verdict
+from orchestrator.sandbox.kubernetes.resources import PODS
+from orchestrator.storage.bundles import BundleCache
+from orchestrator.storage.file import FileStore
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -49,20 +60,19 @@ def world(short_folder: Path) -> GraderWorld:
     return GraderWorld(short_folder, lay_programs(short_folder / "programs"))
 
 
-def graded(
-    world: GraderWorld, after: Files, checks: list[dict[str, Any]] | None = None, hidden: Files | None = None
-) -> Verdict:
-    world.task(BEFORE, checks or [CHECK], hidden=HIDDEN if hidden is None else hidden)
+def graded(world: GraderWorld, after: Files, hidden: Files | None = None, **fields: Any) -> Verdict:
+    world.task(BEFORE, [CHECK], hidden=HIDDEN if hidden is None else hidden, **fields)
     world.left(after)
     verdict: Verdict = run(lambda cluster: cluster.grade(world))
     return verdict
 
 
 def alike(pod: Verdict, local: Verdict) -> None:
-    """The same results for the same reasons; only digests and seconds differ."""
+    """The same results for the same reasons; only digests, seconds and what the agent's code draws by chance differ."""
 
-    def core(verdict: Verdict) -> list[dict[str, Any]]:
-        return [check.model_dump(mode="json", exclude={"seconds"}) for check in verdict.checks]
+    def core(verdict: Verdict) -> str:
+        checks = [check.model_dump_json(exclude={"seconds"}) for check in (*verdict.checks, *verdict.invariants)]
+        return re.sub(r"[0-9a-f]{8,}", "…", "\n".join(checks))
 
     assert (pod.result, core(pod)) == (local.result, core(local))
 
@@ -89,3 +99,214 @@ def test_all_command_checks_of_a_verdict_share_one_pod(world: GraderWorld) -> No
     verdict, created = run(scene)
     assert verdict.result == "passed", lines(verdict)
     assert created == 1
+
+
+EVIL = """
+import os, socket, urllib.request, urllib.error
+
+def sees():
+    places = ["/workspace/hidden", "/grader/runner", "/volumes", "/var/run/secrets", "/line/line"]
+    found = [place for place in places if os.path.exists(place)]
+    found += [name for name in os.environ if "TOKEN" in name or "GRADER" in name]
+    for root, _, files in os.walk("/grader"):
+        for name in files:
+            with open(f"{root}/{name}", errors="replace") as file:
+                if "CANARY" + "-OF-THE-HIDDEN" in file.read():
+                    found.append(f"{root}/{name}")
+    return found
+
+def writes(places):
+    found = []
+    for place in places:
+        try:
+            with open(f"{place}/new", "w") as file:
+                file.write("x")
+        except OSError:
+            continue
+        found.append(place)
+    return found
+
+def reads(path):
+    try:
+        with open(path, "rb") as file:
+            return len(file.read())
+    except OSError as error:
+        return type(error).__name__
+
+def kills(number):
+    os.kill(1, number)
+    return "alive"
+
+def connects(host, port):
+    try:
+        with socket.create_connection((host, port), 1):
+            return True
+    except OSError:
+        return False
+
+def asks(url, token):
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+    try:
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+def takes_memory():
+    return len(b"x" * (1 << 34))
+
+def forks():
+    while True:
+        os.fork()
+
+def fills(folder):
+    with open(f"{folder}/big", "wb") as file:
+        while True:
+            file.write(b"x" * (1 << 20))
+"""
+
+
+def attacked(port: int, body: str) -> Files:
+    return {
+        "tests/test_evil.py": f"# CANARY-OF-THE-HIDDEN\nfrom subject import call, SubjectDied\nimport pytest\nPORT = {port}\n{body}"
+    }
+
+
+def test_a_hostile_subject_sees_and_reaches_nothing(world: GraderWorld) -> None:
+    body = """
+def test_sees(): assert call("evil:sees") == []
+def test_writes(): assert call("evil:writes", ["/grader", "/grader/state", "/grader/lib", "/line", "/", "/etc"]) == []
+def test_reads(): assert call("evil:reads", "/proc/1/environ") == call("evil:reads", "/proc/1/mem") == "PermissionError"
+def test_kills(): assert [call("evil:kills", n) for n in (9, 15, 19, 11)] == ["alive"] * 4
+PLACES = [("198.18.96.1", 443), ("198.18.0.1", 6443), ("198.18.0.1", 10250), ("198.18.96.10", 53), ("169.254.169.254", 80)]
+@pytest.mark.parametrize("place", PLACES)
+def test_connects(place): assert call("evil:connects", *place) is False
+@pytest.mark.parametrize("way", ["inputs", "x"])
+def test_asks(way): assert [call("evil:asks", f"http://198.18.0.1:{PORT}/grading/{way}", t) for t in ("", "guess")] == [401, 401]
+"""
+    check = {**CHECK, "results": "junit", "expect": None}
+
+    async def scene(cluster: GradingCluster) -> Verdict:
+        await asyncio.to_thread(world.task, BEFORE, [check], hidden=attacked(cluster.port, body))
+        await asyncio.to_thread(world.left, {"src/evil.py": EVIL})
+        return await cluster.grade(world)
+
+    verdict = run(scene)
+    assert verdict.result == "passed", lines(verdict)
+
+
+SPENDING = {
+    "memory": 'call("evil:takes_memory")',
+    "processes": 'call("evil:forks")',
+    "disk": 'call("evil:fills", "/tmp")',
+}
+
+
+@pytest.mark.parametrize("name", SPENDING)
+def test_a_subject_that_takes_too_much_fails_and_is_no_failure_of_ours(world: GraderWorld, name: str) -> None:
+    hidden = attacked(0, f"def test_it(): {SPENDING[name]}\n")
+    environment = {"requires": ["python3"], "resources": {"memory": "128Mi", "disk": "64Mi", "processes": 64}}
+    verdict = graded(
+        world,
+        {"src/evil.py": EVIL},
+        {**hidden, "expected.txt": "tests/test_evil.py::test_it\n"},
+        environment=environment,
+    )
+    assert verdict.result == "failed", lines(verdict)
+    assert verdict.error is None
+
+
+def test_a_deleted_pod_is_our_failure_and_leaves_nothing(world: GraderWorld) -> None:
+    world.task(BEFORE, [CHECK], hidden={**HIDDEN, "tests/conftest.py": "import time\ntime.sleep(60)\n"})
+    world.left(RIGHT)
+
+    async def scene(cluster: GradingCluster) -> str:
+        async with cluster.pairs() as pairs:
+            asking = asyncio.create_task(grade(grading(world, pairs), RUN, TRIAL))
+            while not any(pod["status"].get("phase") == "Running" for pod in await cluster.pods()):
+                await asyncio.sleep(0.2)
+            (pod,) = await cluster.pods()
+            await cluster.api.delete(PODS, cluster.namespace, pod["metadata"]["name"])
+            with pytest.raises(SandboxError) as caught:
+                await asking
+            while await cluster.pods():
+                await asyncio.sleep(0.2)
+            return caught.value.cause
+
+    assert run(scene) == "pod_deleted"
+    assert world.stored_verdicts() == []
+
+
+def test_a_pod_whose_grader_died_ends_by_itself_and_is_deleted_by_the_next(world: GraderWorld) -> None:
+    world.task(BEFORE, [CHECK], hidden={**HIDDEN, "tests/conftest.py": "import time\ntime.sleep(3)\n"})
+    world.left(RIGHT)
+
+    async def scene(cluster: GradingCluster) -> list[int]:
+        counts = []
+        async with cluster.pairs(owner="me") as pairs:
+            pairs._creator.delete = _nothing  # as if it had been killed
+            asking = asyncio.create_task(grade(grading(world, pairs), RUN, TRIAL))
+            while not any(pod["status"].get("phase") == "Running" for pod in await cluster.pods()):
+                await asyncio.sleep(0.2)
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+            counts.append(len(await cluster.pods()))
+        async with cluster.pairs(owner="me") as pairs:
+            while await cluster.pods():
+                await asyncio.sleep(0.2)
+        counts.append(len(await cluster.pods()))
+        return counts
+
+    async def _nothing(*_: Any, **__: Any) -> bool:
+        return False
+
+    assert run(scene) == [1, 0]
+
+
+@pytest.mark.timeout(600)
+def test_verdicts_of_the_starter_suite_are_the_local_ones(world: GraderWorld) -> None:
+    root, store = Path(__file__).parents[2], world.folder / "starter"
+    words = [
+        "submit",
+        str(root / "tasks/starter"),
+        "--agent",
+        "oracle",
+        "--agent",
+        "nop",
+        "--agent",
+        str(root / "manifests/agents/sloppy.yaml"),
+    ]
+    words += [
+        "--samples",
+        "1",
+        "--backend",
+        "bubblewrap",
+        "--store",
+        str(store),
+        "--run-id",
+        "starter",
+        "--yes",
+        "--json",
+    ]
+    subprocess.run([sys.executable, "-m", "orchestrator", *words], cwd=world.folder, check=True, capture_output=True)
+    files = FileStore(store)
+
+    async def scene(cluster: GradingCluster) -> dict[TrialId, tuple[Verdict, Verdict]]:
+        manifest = RunManifest.from_bytes(await files.get(keys.manifest("starter")), "manifest")
+        trials = [TrialId(task.id, agent.name, 1) for task in manifest.tasks for agent in manifest.agents]
+        local = await asyncio.gather(*(_stored(files, trial) for trial in trials))
+        async with cluster.pairs(pods=3) as pairs:
+            there = replace(grading(world, pairs), store=files, bundles=BundleCache(files, world.folder / "cache"))
+            graded = await asyncio.gather(*(grade(there, "starter", trial) for trial in trials))
+        return dict(zip(trials, zip(graded, local, strict=True), strict=True))
+
+    found = run(scene)
+    assert len(found) >= 36
+    assert {verdict.result for verdict, _ in found.values()} == {"passed", "failed"}
+    for verdict, local in found.values():
+        alike(verdict, local)
+
+
+async def _stored(files: FileStore, trial: TrialId) -> Verdict:
+    (key,) = [key for key in await files.list(keys.verdicts("starter", trial)) if "/tries/" not in key]
+    return Verdict.from_bytes(await files.get(key), key)
