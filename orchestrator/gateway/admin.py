@@ -45,6 +45,8 @@ _WRONG = "not_authorised"
 """The asker's own token is wrong, not one that is asked about."""
 AdminRole = Literal["driver", "relay", "reaper"]
 _MOST_BYTES = 4 << 20
+_UPLOADS = 256
+"""Parts of states that are taken at one time, on one machine, which has no more trials at one time."""
 
 Name = TypeVar("Name", bound=LaunchName)
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -182,7 +184,7 @@ class FreezerSide:
     def __init__(self, registry: Registry, store: ObjectStore) -> None:
         self._desk = LaunchDesk(registry)
         self._registry = registry
-        self._relay = Relay(store)
+        self._relay = Relay(store, _UPLOADS)
 
     def add_to(self, app: web.Application) -> None:
         """Add the handlers."""

@@ -21,11 +21,27 @@ _VALUE_BYTES = 64
 """What a parsed value costs at least."""
 
 
+class Pool:
+    """Bytes that the open requests of all launches take in this process.
+
+    A launch may hold as much as is left for the others (dynamic thresholds; Choudhury and Hahne, "Dynamic queue length thresholds for
+    shared-memory packet switches", 1998): one alone half of it, n greedy ones an equal part each, and something is left for whoever comes.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.left = limit
+
+    def has_room(self, held: int, size: int) -> bool:
+        """Return whether a launch that holds so much may take more."""
+        return held + size <= self.left
+
+
 class Buffered:
     """Bytes that the open requests of one launch take in this process."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, pool: Pool) -> None:
         self._limit = limit
+        self._pool = pool
         self._held = 0
 
     @contextmanager
@@ -35,14 +51,21 @@ class Buffered:
         try:
             yield holding
         finally:
-            self._held -= holding.size
+            self._set(self._held - holding.size)
 
     def take(self, size: int) -> None:
         """Count more bytes. Raises Refusal."""
         if self._held + size > self._limit:
             msg = f"the open requests of this trial hold more than {self._limit} bytes; send fewer at one time"
             raise Refusal(413, "request_too_large", msg, finding=True, close=True)
-        self._held += size
+        if not self._pool.has_room(self._held, size):
+            msg = f"the open requests of this trial hold {self._held} bytes, as much as its share of the gateway; send fewer at one time"
+            raise Refusal(429, "too_many_requests", msg, finding=True, close=True)
+        self._set(self._held + size)
+
+    def _set(self, held: int) -> None:
+        self._pool.left -= held - self._held
+        self._held = held
 
 
 class Holding:

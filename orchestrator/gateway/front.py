@@ -26,6 +26,9 @@ Handler = Callable[[web.BaseRequest, str | None], Awaitable[web.StreamResponse]]
 _BACKLOG = 4096
 PODS_RATE = Rate(per_second=50, burst=100)
 """New connections of one pod; a client that keeps its connections open needs a handful."""
+_MOST = 20_000
+_READ_BYTES = 16 << 10
+"""What is read ahead of a connection, before anybody asks who it is."""
 _AT_ONCE = 64
 """Connections taken from the kernel before others have their turn."""
 _RETRY_SECONDS = 0.2
@@ -58,8 +61,10 @@ def listen(address: str) -> socket.socket:
 
 
 def most_connections() -> int:
-    """Return how many connections a front may hold: half of the descriptors, for each launch has a file and a store has sockets."""
-    return max(64, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+    """Return how many connections a front may hold: half of the descriptors, for each launch has a file and a store has sockets; and
+    never so many that their memory matters.
+    """
+    return max(64, min(_MOST, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
 
 
 @dataclass(eq=False)
@@ -81,6 +86,7 @@ class _Server(web.Server):
             keepalive_timeout=idle_seconds,
             lingering_time=0,
             auto_decompress=False,
+            read_bufsize=_READ_BYTES,
         )
         self._front = front
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import JsonValue
 
-from orchestrator.gateway.body import Buffered
+from orchestrator.gateway.body import Buffered, Pool
 from orchestrator.gateway.calls import Route
 from orchestrator.gateway.clock import WorkingClock
 from orchestrator.gateway.config import CommonConfig
@@ -38,7 +38,7 @@ class Launch:
     """
 
     def __init__(
-        self, body: LaunchBody, trajectory: Trajectory, routes: dict[str, Route], config: CommonConfig
+        self, body: LaunchBody, trajectory: Trajectory, routes: dict[str, Route], config: CommonConfig, pool: Pool
     ) -> None:
         self.id = body.id
         self.body = body
@@ -48,7 +48,7 @@ class Launch:
         self.transcript = Transcript(trajectory)
         self.meter = Meter(body.budgets)
         self.clock = WorkingClock()
-        self.buffered = Buffered(config.limits.buffered_bytes)
+        self.buffered = Buffered(config.limits.buffered_bytes, pool)
         self.findings = Findings()
         self.generation = 0
         """Counts registrations that made tokens: the last one's are good."""

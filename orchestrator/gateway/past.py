@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pydantic import JsonValue
 
 from orchestrator.errors import StoreError
+from orchestrator.gateway.body import Pool
 from orchestrator.gateway.config import CommonConfig
 from orchestrator.gateway.launch import Launch
 from orchestrator.gateway.wire import LaunchBody, LaunchName
@@ -35,12 +36,12 @@ async def delivered_name(name: LaunchName, store: ObjectStore) -> LaunchName | N
     return name.model_copy(update={"epoch": found[0]}) if found else None
 
 
-async def restore(body: LaunchBody, config: CommonConfig, store: ObjectStore) -> Launch | None:
+async def restore(body: LaunchBody, config: CommonConfig, pool: Pool, store: ObjectStore) -> Launch | None:
     """Return a launch of an earlier process that is over, all of it; None when there is none. Raises StoreError."""
     name = await delivered_name(body, store)
     if name is None:
         return None
-    launch = Launch(body.model_copy(update={"epoch": name.epoch}), _Closed(), {}, config)
+    launch = Launch(body.model_copy(update={"epoch": name.epoch}), _Closed(), {}, config, pool)
     launch.seal = await stored_seal(name, store, any_epoch=False)
     launch.sealing = True
     launch.sealed.set()

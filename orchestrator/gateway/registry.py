@@ -6,10 +6,12 @@ import asyncio
 import secrets
 import socket
 import time
+from weakref import WeakValueDictionary
 
 import aiohttp
 
 from orchestrator.gateway.agent import AgentSide
+from orchestrator.gateway.body import Pool
 from orchestrator.gateway.config import CommonConfig
 from orchestrator.gateway.door import DoorError
 from orchestrator.gateway.launch import Launch
@@ -18,6 +20,7 @@ from orchestrator.gateway.models import Models
 from orchestrator.gateway.past import restore
 from orchestrator.gateway.pod import Begun
 from orchestrator.gateway.refusal import Refusal
+from orchestrator.gateway.serving import room_for_requests
 from orchestrator.gateway.tokens import Claim, Role, TokenMint
 from orchestrator.gateway.wire import LaunchBody, Registered
 from orchestrator.interfaces import BundleSource, ObjectStore, TrajectoryFactory
@@ -63,7 +66,8 @@ class Registry:
         self._forgotten: dict[str, Spending] = {}
         """What launches have used that are no longer in memory, by run."""
         self._epochs: dict[str, int] = {}
-        self._lock = asyncio.Lock()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._pool = Pool(room_for_requests())
         self.models = Models(config.providers, bundles, session)
         """Where calls to models go."""
 
@@ -116,7 +120,7 @@ class Registry:
         that it has, since its pod goes on.
         """
         self.check_epoch(body.run, body.epoch)
-        async with self._lock:
+        async with self._locks.setdefault(body.id, asyncio.Lock()):
             launch = self._launches.get(body.id)
             if launch is None and self._config.serves_pods and body.epoch > 1:
                 launch = await self._restored(body)
@@ -197,7 +201,7 @@ class Registry:
 
     async def _restored(self, body: LaunchBody) -> Launch | None:
         """Return a launch that an earlier process sealed and that was delivered, from the store."""
-        launch = await restore(body, self._config, self._store)
+        launch = await restore(body, self._config, self._pool, self._store)
         if launch is not None:
             self._launches[launch.id] = launch
             self._forget()
@@ -206,7 +210,7 @@ class Registry:
     async def _begin(self, body: LaunchBody) -> Launch:
         routes = await self.models.routes(body)
         trajectory = await self._trajectories.open(body.id)
-        launch = Launch(body, trajectory, routes, self._config)
+        launch = Launch(body, trajectory, routes, self._config, self._pool)
         facts = body.model_dump(mode="json", include={"run", "trial", "launch", "models", "budgets", "seed"})
         trajectory.append("launch", "gateway", facts)
         self._launches[body.id] = launch

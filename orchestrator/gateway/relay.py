@@ -44,8 +44,10 @@ class Desk(Protocol):
 class Relay:
     """Takes states into the store."""
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: ObjectStore, uploads: int) -> None:
         self._store = store
+        self._uploads = asyncio.Semaphore(uploads)
+        """A store may hold several MiB of each part that is on its way; more than so many wait, unread."""
         self._locks: WeakValueDictionary[tuple[str, Part], asyncio.Lock] = WeakValueDictionary()
 
     async def put(self, desk: Desk, part: Part, request: web.BaseRequest, peer: str | None = None) -> web.Response:
@@ -61,7 +63,8 @@ class Relay:
             blob: BlobRef | None = None
             if part not in done:
                 key = keys.blob(launch.run, uuid.uuid4().hex)
-                blob = await self._store.put_blob(key, _pieces(request, launch.max_state_bytes))
+                async with self._uploads:
+                    blob = await self._store.put_blob(key, _pieces(request, launch.max_state_bytes))
                 done = await desk.commit(launch.id, part, blob)
         if part != "output":
             await self._mark(launch, done)

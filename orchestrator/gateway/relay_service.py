@@ -50,6 +50,8 @@ class RelayConfig(CheckedConfig):
     """Admin addresses of the gateways, in the order that drivers have them in."""
     token: SecretStr
     """What the relay shows at gateways."""
+    uploads: int = 16
+    """Parts of states that are taken at one time: each may take 24 MiB of memory."""
     pod_addresses: bool = True
     """Whether connections come from the pods' own addresses."""
 
@@ -90,9 +92,9 @@ class GatewayDesk:
 class RelaySide:
     """Answers the freezers of all pods."""
 
-    def __init__(self, store: ObjectStore, lines: Sequence[Line]) -> None:
+    def __init__(self, store: ObjectStore, lines: Sequence[Line], uploads: int) -> None:
         questions = asyncio.Semaphore(_QUESTIONS)
-        self._relay = Relay(store)
+        self._relay = Relay(store, uploads)
         self._desks = [GatewayDesk(line, questions) for line in lines]
 
     async def answer(self, request: web.BaseRequest, peer: str | None) -> web.StreamResponse:
@@ -150,6 +152,6 @@ async def running_relay(config: RelayConfig, store: ObjectStore) -> AsyncIterato
         for line in lines:
             stack.push_async_callback(line.close)
         limits = FrontLimits(peer=_PEER, total=most_connections(), rate=_RATE, by_address=config.pod_addresses)
-        front = Front(listen(config.listen), RelaySide(store, lines).answer, limits)
+        front = Front(listen(config.listen), RelaySide(store, lines, config.uploads).answer, limits)
         stack.push_async_callback(front.close)
         yield front.port

@@ -86,6 +86,8 @@ class RelayFile(CheckedConfig):
     """Admin addresses of the gateways, in the order that drivers have them in."""
     token: Path
     """File with what the relay shows at gateways."""
+    uploads: int = Field(default=16, ge=1)
+    """Parts of states that are taken at one time: each may take 24 MiB of memory."""
     pod_addresses: bool = True
     """As for the gateway."""
 
@@ -108,7 +110,13 @@ def read_relay_file(path: Path) -> tuple[RelayFile, RelayConfig]:
     secrets = Secrets(path)
     token = secrets.token("token", file.token)
     secrets.check()
-    return file, RelayConfig(listen=file.listen, gateways=file.gateways, token=token, pod_addresses=file.pod_addresses)
+    return file, RelayConfig(
+        listen=file.listen,
+        gateways=file.gateways,
+        token=token,
+        uploads=file.uploads,
+        pod_addresses=file.pod_addresses,
+    )
 
 
 _GROUPS = {

@@ -8,9 +8,14 @@ import signal
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import aiohttp
 from aiohttp import web
+
+_MEMORY_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+"""What a container may use, by control groups of version 2 and 1."""
+_NO_LIMIT = 1 << 50
 
 
 def until_terminated(over: asyncio.Event) -> None:
@@ -19,6 +24,18 @@ def until_terminated(over: asyncio.Event) -> None:
     # Agents may hold many connections each, and the usual soft limit of 1024 descriptors is soon used up for all.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def room_for_requests() -> int:
+    """Return how many bytes open requests may take: half of what this process may have, 2 GiB where there is no limit to be found."""
+    for path in _MEMORY_LIMITS:
+        try:
+            limit = int(path.read_text())
+        except (OSError, ValueError):  # not this kind of control group, or "max"
+            continue
+        if limit < _NO_LIMIT:
+            return limit // 2
+    return 2 << 30
 
 
 def provider_session() -> aiohttp.ClientSession:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 
@@ -10,8 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import SpecError
+from orchestrator.gateway.body import Buffered, Pool
 from orchestrator.gateway.clock import WorkingClock
 from orchestrator.gateway.config import GatewayConfig
+from orchestrator.gateway.refusal import Refusal
+from orchestrator.gateway.serving import room_for_requests
 from orchestrator.gateway.tokens import TokenMint, bearer
 from orchestrator.gateway.usage import priced, usage_of
 from orchestrator.records.usage import Usage
@@ -121,6 +125,43 @@ def test_no_report_makes_buckets_that_do_not_add_up(prompt, output, cached, writ
     assert usage.total == prompt + output
     assert usage.reasoning <= usage.output
     assert usage.cost_nano_usd is None
+
+
+def test_memory_is_shared_and_something_is_left_for_whoever_comes():
+    pool = Pool(100)
+    greedy, modest = Buffered(1000, pool), Buffered(1000, pool)
+    with greedy.holding() as first, modest.holding() as second:
+        for _ in range(5):
+            first.take(10)
+        with pytest.raises(Refusal) as caught:
+            first.take(10)
+        second.take(20)
+        assert (first.size, caught.value.status, pool.left) == (50, 429, 30)
+    assert pool.left == 100
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(1, 60)), max_size=40))
+def test_memory_in_use_is_bounded_whatever_launches_ask(asked):
+    pool = Pool(100)
+    with contextlib.ExitStack() as stack:
+        launches = [stack.enter_context(Buffered(80, pool).holding()) for _ in range(5)]
+        for index, size in asked:
+            with contextlib.suppress(Refusal):
+                launches[index].take(size)
+            assert sum(each.size for each in launches) == 100 - pool.left <= 100
+    assert pool.left == 100
+
+
+@pytest.mark.parametrize(
+    ("files", "room"),
+    [(["1024"], 512), (["max"], 2 << 30), ([str(1 << 63)], 2 << 30), ([], 2 << 30), (["max", "64"], 32)],
+)
+def test_the_room_for_requests_is_half_of_what_the_container_has(tmp_path, monkeypatch, files, room):
+    paths = [tmp_path / name for name in ("v2", "v1")]
+    for path, text in zip(paths, files, strict=False):
+        path.write_text(f"{text}\n")
+    monkeypatch.setattr("orchestrator.gateway.serving._MEMORY_LIMITS", paths)
+    assert room_for_requests() == room
 
 
 LINE = {
