@@ -205,6 +205,8 @@ class Life:
     delivers: bool = True
     disk_bytes: int = 100
     heeds_stop: bool = True
+    term: int = 143
+    """The agent's code when its pod has to go; 125 when the freezer's stop file comes first."""
 
     def script(self, **fields: Any) -> Script:
         behaviours: dict[str, Behaviour] = {
@@ -228,7 +230,7 @@ class Life:
         halted = {"halted": launch.halted, "spent": launch.spent} if self.heeds_stop else {}
         word = await first(done=done, term=play.term, **halted)
         timer.cancel()
-        return {"done": End(self.code), "term": End(143)}.get(word, End(125))
+        return {"done": End(self.code), "term": End(self.term)}.get(word, End(125))
 
     async def _freezer(self, play: Play, name: str) -> End:
         launch_name = play.annotation(names.LAUNCH_ID)

@@ -90,7 +90,7 @@ BEING_ENDED: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("fields", BEING_ENDED)
-@pytest.mark.parametrize("code", [137, 143])
+@pytest.mark.parametrize("code", [125, 137, 143])
 def test_an_agent_that_was_ended_from_outside_has_no_result(fields: dict[str, Any], code: int) -> None:
     assert isinstance(judge(view(agent(code), **fields), FACTS), Loss)
 

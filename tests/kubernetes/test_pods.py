@@ -208,15 +208,23 @@ def test_what_the_cluster_does_to_a_pod_is_a_loss_in_its_own_words(name: str, ca
     assert (error.cause, says in str(error)) == (cause, True), str(error)
 
 
-def befalling(name: str, **options: Any) -> Ending:
+def befalling(name: str, *, agent: float = 0.03, term: int = 143, **options: Any) -> Ending:
     """Run one launch whose programs work, whatever befalls its pod."""
 
     async def use(around: World) -> Ending:
-        around.play(replace(around.life(agent=0.03).script(), befalls=PLAYS[name].befalls))
+        around.play(replace(around.life(agent=agent, term=term).script(), befalls=PLAYS[name].befalls))
         return (await whole(around.pods, around.gateway, around.spec()))[0]
 
     found: Ending = inside(use, **options)
     return found
+
+
+@pytest.mark.parametrize("term", [125, 143])
+@pytest.mark.parametrize("name", ["evicted_by_api", "preempted_by_scheduler", "evicted_node_pressure"])
+def test_an_agent_that_was_ended_with_its_pod_was_not_stopped_by_anybody(name: str, term: int) -> None:
+    with pytest.raises(SandboxError) as caught:
+        befalling(name, agent=60.0, term=term)
+    assert caught.value.cause in ("pod_deleted", "preempted", "evicted")
 
 
 def test_an_agent_that_a_restarted_node_began_anew_is_a_loss_unless_its_end_was_told_before() -> None:

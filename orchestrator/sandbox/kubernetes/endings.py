@@ -2,7 +2,8 @@
 
 What an agent can bring about is an Ending, what only the cluster or our own programs can is a Loss. The exit codes of the supervisor (120
 to 125) are its own word: an agent's code of that range is shown as another one. A container that was ended from outside shows 143 or 137,
-and so may an agent's own ending: it is believed to be the agent's only while nobody is ending the pod.
+and so may an agent's own ending: it is believed to be the agent's only while nobody is ending the pod. So it is with 125: the freezer of
+a pod that is being ended makes the stop file, too.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from orchestrator.sandbox.kubernetes.podview import ContainerView, PodView
 Cause = Literal["exited", "out_of_memory", "out_of_disk", "out_of_processes", "wall_clock", "stopped"]
 
 _FROM_OUTSIDE = (137, 143)
-_CANNOT_LOCK, _CANNOT_START, _OUT_OF_MEMORY, _PROCESSES, _DEADLINE, _STOPPED = 120, 121, 122, 123, 124, 125
+_CANNOT_LOCK, _CANNOT_START, _OUT_OF_MEMORY, _STOPPED = 120, 121, 122, 125
 _SUPERVISOR_FAILED = {
     _CANNOT_LOCK: "the pod was being ended before the agent could start",
     _CANNOT_START: "the supervisor could not start",
@@ -196,11 +197,11 @@ def _ended(view: PodView, agent: ContainerView, facts: Facts) -> Ending | Loss |
         return _exceeded(view) or _ending(agent, "out_of_disk", facts)
     if agent.exit_code in _SUPERVISOR_FAILED:
         return _never_started(view, agent, facts)
-    if agent.exit_code in _FROM_OUTSIDE:
-        if _is_being_ended(view) or facts.stopped:
-            return _ended_from_outside(view, agent, facts)
-        if not facts.settled:
-            return None  # who ends it may still be told
+    outside = agent.exit_code in _FROM_OUTSIDE
+    if (outside or agent.exit_code == _STOPPED) and (_is_being_ended(view) or facts.stopped):
+        return _ended_from_outside(view, agent, facts)
+    if outside and not facts.settled:
+        return None  # who ends it may still be told
     return _ending(agent, _own_cause(agent, facts), facts)
 
 
