@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestrator.cli.options import JsonOption, StoreOption
+from orchestrator.cli.options import BackendOption, JsonOption, StoreOption
 
 if TYPE_CHECKING:
     from orchestrator.driver.doctor.examine import Visit
@@ -22,6 +22,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def doctor(
+    backend: BackendOption = None,
     store: StoreOption = None,
     models: Annotated[
         bool, typer.Option("--models", help="Also call each model that has a price, once; this may cost a little.")
@@ -30,13 +31,13 @@ def doctor(
 ) -> None:
     """Say whether a run can work here, and what to do if not.
 
-    Settings, store, sandboxes, services, providers, this machine. Exit code 0: all that the settings need works. 2: settings that
-    cannot be used. 5: something does not work.
+    Settings, store, sandboxes, services, providers, this machine; with --backend kubernetes the cluster instead. Exit code 0: all that the
+    settings need works. 2: settings that cannot be used. 5: something does not work.
     """
     from orchestrator.driver.doctor.examine import visit
     from orchestrator.settings import usable_settings
 
-    settings, problems = usable_settings(Path.cwd(), overrides={"store": store})
+    settings, problems = usable_settings(Path.cwd(), overrides={"store": store, "backend": backend})
     found = visit(settings, problems, models=models)
     if as_json:
         print(json.dumps(_as_json(found), indent=2))

@@ -63,8 +63,7 @@ class Objects:
         self._history: deque[Change] = deque(maxlen=history)
         self._forgotten = 100
         """Watches from before this version are answered with 410."""
-        self.backlog = backlog
-        """A watch that is behind by more events is ended, without a word."""
+        self._backlog = backlog
 
     def now(self) -> str:
         return (datetime.now(UTC) + self.skew).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -104,7 +103,7 @@ class Objects:
             self._forgotten = self._history[0].version
         self._history.append(change)
         for watcher in self.watchers:
-            watcher.offer(change, self.backlog)
+            watcher.offer(change, self._backlog)
         return made
 
     def forget_history(self) -> None:

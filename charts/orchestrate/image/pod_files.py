@@ -16,7 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-PROGRAMS = ("prepare", "freezer", "canary")
+PROGRAMS = ("prepare", "freezer", "canary", "survey")
 HOME = Path("/opt/orchestrate")
 START = """#!{python} -IS
 import sys

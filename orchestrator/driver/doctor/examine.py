@@ -10,11 +10,14 @@ from typing import Any
 from orchestrator import wiring
 from orchestrator.driver.doctor import machine, parts
 from orchestrator.driver.doctor.checks import Check, Finding, run_checks
+from orchestrator.driver.kubernetes import doctor
+from orchestrator.driver.kubernetes.site import is_remote
+from orchestrator.driver.place import KUBERNETES
 from orchestrator.errors import Problem, SpecError
 from orchestrator.settings import Settings, SettingsFile
 from orchestrator.storage.health import Fact, store_health
 
-_GROUPS = ("providers", "prices", "limits")
+_GROUPS = ("providers", "prices", "limits", "kubernetes")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,24 +64,39 @@ def visit(settings: Settings, problems: Sequence[Problem], *, models: bool = Fal
 
 
 def checks(settings: Settings, *, models: bool) -> list[Check]:
-    """Return what is looked at, in the order in which it is shown."""
+    """Return what is looked at, in the order in which it is shown: of a cluster its own parts, not those of this machine."""
     found = [
         Check(name="program", look=machine.program),
         Check(name="clock", look=machine.clock),
-        Check(name="processors and memory", look=functools.partial(machine.capacity, settings)),
-        Check(name="open files", look=functools.partial(machine.open_files, settings)),
         Check(name="store", look=functools.partial(_store, settings), limit_s=60),
         Check(name="cache", look=functools.partial(machine.folder, settings.cache, "ORCHESTRATE_CACHE")),
         Check(name="logs", look=functools.partial(machine.folder, settings.logs, "ORCHESTRATE_LOGS")),
         Check(name="scratch", look=functools.partial(machine.scratch, settings)),
+    ]
+    if settings.backend == KUBERNETES:
+        return [*found, *_of_cluster(settings)]
+    found[2:2] = [
+        Check(name="processors and memory", look=functools.partial(machine.capacity, settings)),
+        Check(name="open files", look=functools.partial(machine.open_files, settings)),
+    ]
+    return [
+        *found,
         Check(name="bubblewrap", look=functools.partial(parts.bubblewrap, settings), limit_s=40),
         Check(name="container", look=functools.partial(parts.container, settings), limit_s=60),
         Check(name="services", look=functools.partial(parts.services, settings, models=models), limit_s=120),
         Check(name="providers", look=functools.partial(parts.providers, settings)),
         Check(name="ray", look=functools.partial(parts.ray, settings), limit_s=90),
     ]
-    if settings.backend not in {"auto", "bubblewrap", "container"}:
-        found.append(Check(name=settings.backend, look=functools.partial(parts.other_backend, settings)))
+
+
+def _of_cluster(settings: Settings) -> list[Check]:
+    looks = {"cluster": 20, "chart": 30, "rights": 40, "services": 40, "guards": 60, "pods": 190}
+    found = [
+        Check(name=name, look=functools.partial(getattr(doctor, name), settings), limit_s=limit)
+        for name, limit in looks.items()
+    ]
+    if not is_remote(settings, KUBERNETES):
+        found.append(Check(name="ray", look=functools.partial(parts.ray, settings), limit_s=90))
     return found
 
 
@@ -112,6 +130,10 @@ def shown_settings(settings: Settings) -> list[Setting]:
         for name in sorted(values):
             source = settings.sources.get(f"{group}.{name}", "default")
             found.append(Setting(name=f"{group}.{name}", value=_spelled(group, values[name]), source=source))
+    for name, value in settings.kubernetes:
+        source = settings.sources.get(f"kubernetes.{name}", "default")
+        if source != "default":
+            found.append(Setting(name=f"kubernetes.{name}", value=str(value), source=source))
     for name, value in settings.limits:
         source = settings.sources.get(f"limits.{name}", "default")
         found.append(Setting(name=f"limits.{name}", value="(not set)" if value is None else str(value), source=source))

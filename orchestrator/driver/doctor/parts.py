@@ -19,8 +19,6 @@ from orchestrator.interfaces import ProbeResult
 from orchestrator.settings import KNOWN_PROVIDERS, KeyedProvider, Settings
 from orchestrator.storage.health import Fact, State
 
-_LATER = "is not run by this version"
-
 
 async def bubblewrap(settings: Settings) -> Sequence[Fact]:
     """Make a first sandbox."""
@@ -45,12 +43,6 @@ async def container(settings: Settings) -> Sequence[Fact]:
         Fact(state="ok", said=f"{engine.kind} {version}"),
         *await _backend("container", settings, needed=needed),
     ]
-
-
-async def other_backend(settings: Settings) -> Sequence[Fact]:
-    """Refuse a backend that this version does not have."""
-    said = f"backend {settings.backend!r} {_LATER}"
-    return [Fact(state="problem", said=said, advice="set backend to auto")]
 
 
 async def _backend(name: str, settings: Settings, *, needed: bool) -> list[Fact]:
