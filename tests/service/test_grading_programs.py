@@ -1,0 +1,107 @@
+"""The programs of a grading pod for real, on a played cluster: laid, joined, asked, reported."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from fault_kubelet import Script
+from fault_server import FaultServer
+from grader_world import RUN, TRIAL, Files, GraderWorld, lines
+from grading_world import NAMESPACE, grading_pods
+from pod_on_this_machine import runs
+
+from grader_service.grade import grade
+from orchestrator.errors import SandboxError
+from orchestrator.records.verdict import Verdict
+
+BEFORE: Files = {"src/auth.py": "def check(password):\n    return True\n"}
+HIDDEN: Files = {
+    "tests/test_auth.py": """
+        import os
+        from subject import call, run
+
+        def test_it():
+            assert not [name for name in os.environ if "TOKEN" in name]
+            assert call("auth:check", "") is False
+            seen = run("sh", "-c", "ls /grader; echo $ORCHESTRATE_TOKEN").stdout.split()
+            assert seen == ["join.py", "lib", "plan.json", "pristine", "state"]
+        """,
+    "expected.txt": "tests/test_auth.py::test_it\n",
+}
+CHECK: dict[str, Any] = {
+    "id": "hidden_tests", "type": "command", "run": "pytest -q hidden/tests", "results": "junit",
+    "expect": "hidden/expected.txt", "pythonpath": ["src"], "timeout_seconds": 30,
+}  # fmt: skip
+
+
+def graded(
+    world: GraderWorld, after: Files, check: dict[str, Any] = CHECK, hidden: Files = HIDDEN, **fields: Any
+) -> Verdict:
+    world.task(BEFORE, [check], hidden=hidden)
+    world.left(after)
+    behave = runs(world.folder / "volumes")
+    played = Script(dict.fromkeys(("prepare", "runner", "subject"), behave))
+
+    async def scene() -> Verdict:
+        async with FaultServer() as server:
+            server.kubelet.play("g-*", played)
+            async with grading_pods(server, **fields) as pairs:
+                own = world.grading()
+                verdict = await grade(replace(own, tools=replace(own.tools, pairs=pairs)), RUN, TRIAL)
+            assert all(pod["metadata"].get("deletionTimestamp") for pod in server.pods(NAMESPACE))
+            return verdict
+
+    return asyncio.run(asyncio.wait_for(scene(), 50))
+
+
+def test_right_work_passes(world: GraderWorld) -> None:
+    verdict = graded(world, {"src/auth.py": "def check(password):\n    return bool(password)\n"})
+    assert verdict.result == "passed", lines(verdict)
+    assert verdict.checks[0].actual == "1 of 1 passed"
+
+
+KILLER = "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\n"
+
+
+def test_work_that_kills_its_server_fails_and_the_kubelet_tells_how(world: GraderWorld) -> None:
+    verdict = graded(world, {"src/auth.py": KILLER})
+    assert verdict.result == "failed", lines(verdict)
+    assert "the subject's sandbox is gone or broken" in lines(verdict)
+
+
+@pytest.mark.slow
+def test_a_fork_bomb_is_ended_by_its_container(world: GraderWorld) -> None:
+    verdict = graded(world, {"src/auth.py": "import os\nwhile True:\n    os.fork()\n"})
+    assert verdict.result == "failed", lines(verdict)
+    assert "the subject's sandbox was ended: out_of_processes" in lines(verdict)
+
+
+@pytest.mark.slow
+def test_a_deadline_ends_the_tests(world: GraderWorld) -> None:
+    sleeps = {"id": "slow", "type": "command", "run": "echo begun; sleep 60", "timeout_seconds": 1}
+    verdict = graded(world, BEFORE, sleeps)
+    assert verdict.result == "failed"
+    assert verdict.checks[0].actual == "not finished within 1 s"
+
+
+@pytest.mark.slow
+def test_an_open_network_is_found_by_prepare(world: GraderWorld) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as open_:
+        place = f"127.0.0.1:{open_.getsockname()[1]}"
+        with pytest.raises(SandboxError, match=f"can reach {place}") as caught:
+            graded(world, BEFORE, denied=(place,))
+    assert caught.value.cause == "policy_not_enforced"
+
+
+@pytest.mark.slow
+def test_a_state_that_contradicts_itself_is_a_grader_error(world: GraderWorld) -> None:
+    world.left = lambda after: world.committed((b'{"path": "workspace/../x", "type": "file"}\n', b""))  # type: ignore[method-assign, misc]
+    verdict = graded(world, BEFORE)
+    assert verdict.result == "grader_error"
+    assert verdict.error is not None
+    assert verdict.error.type == "evidence"
