@@ -27,7 +27,8 @@ log = logging.getLogger("grader_service")
 def main() -> None:
     """Entry point of ``grader-service``. Ends with 0, or with the exit code of the error it met."""
     arguments = _parser().parse_args()
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="grader-service %(levelname)s %(message)s")
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="grader-service %(levelname)s %(message)s")
+    log.setLevel(logging.INFO)
     try:
         if arguments.command == "checker":
             _check(arguments)
