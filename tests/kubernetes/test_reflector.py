@@ -277,7 +277,16 @@ def test_retry_after_is_kept_to_between_watches() -> None:
 
 
 @pytest.mark.parametrize(
-    "fault", ["error_before_commit", "watch_gone", "watch_gone_event", "token_refused", "throttled", "watch_closes"]
+    "fault",
+    [
+        "error_before_commit",
+        "watch_gone",
+        "watch_gone_event",
+        "token_refused",
+        "throttled",
+        "watch_closes",
+        "watch_repeats",
+    ],
 )
 def test_failures_without_end_are_tried_ever_more_rarely(fault: str) -> None:
     async def use(server: FaultServer, api: Api, pods: Reflector) -> None:

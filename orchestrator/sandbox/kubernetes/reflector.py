@@ -42,7 +42,7 @@ class Pace:
 _PACE = Pace()
 _SHAPE = (ValueError, TypeError, AttributeError)
 """What reading an answer raises that is no pod."""
-_TRIES = 5
+_TRIES = 8
 """So many failures in a row, and what is known is listed anew."""
 
 
@@ -180,7 +180,8 @@ class Reflector:
             self._ends[view.name] = view
             self._wake(view.name)
 
-    def _event(self, event: WatchEvent) -> None:
+    def _event(self, event: WatchEvent) -> bool:
+        """Take an event over, and return whether it was new."""
         self.counts["event"] += 1
         about = event.object.get("metadata") or {}
         version = str(about.get("resourceVersion"))
@@ -189,12 +190,13 @@ class Reflector:
             raise ValueError(msg)
         if int(version) <= self._version:
             self.counts["stale"] += 1
-            return
+            return False
         if event.type == "DELETED":
             self._end(pod_view(event.object, self._marks).ended())
         elif event.type in ("ADDED", "MODIFIED"):
             self._take(pod_view(event.object, self._marks))
         self._version = int(version)
+        return True
 
     # Reading
 
@@ -206,6 +208,7 @@ class Reflector:
                     await self._list()
                     stale = False
                 await self._watch()
+                await asyncio.sleep(self._pace.first)
             except ApiError as error:
                 stale = error.fault.remedy is Remedy.RELIST or self._failures + 1 >= _TRIES or stale
                 self._fail(error)
@@ -244,8 +247,7 @@ class Reflector:
         seconds = self._pace.watch * random.uniform(2 / 3, 4 / 3)  # noqa: S311
         doing = Doing("watch", PODS, self.namespace)
         self.counts["watch"] += 1
-        came = self.counts["event"]
-        began = self._clock()
+        known, began = self._version, self._clock()
         events = self._api.watch(
             PODS,
             self.namespace,
@@ -257,8 +259,8 @@ class Reflector:
         try:
             async with aclosing(events) as lines:
                 async for event in lines:
-                    self._event(event)
-                    self._failures = 0
+                    if self._event(event):
+                        self._failures = 0
                     self._since = self._error = self._over = None
         except _SHAPE as error:
             raise failed(doing, ValueError(str(error))) from error
@@ -269,8 +271,8 @@ class Reflector:
         finally:
             if self._clock() - began >= self._pace.most:
                 self._failures = 0
-        if self.counts["event"] == came and self._clock() - began < min(1.0, self._pace.silence / 3):
-            raise failed(doing, ConnectionResetError("the server ended the watch at once"))
+        if self._version == known and self._clock() - began < min(1.0, self._pace.silence / 3):
+            raise failed(doing, ConnectionResetError("the server ended the watch at once, with nothing new"))
 
     # Failures
 
