@@ -26,6 +26,9 @@ from grader_service.checker import jail
 REQUEST_BYTES = 8 << 20
 ANSWER_BYTES = 1 << 20
 _OUTPUT_BYTES = 8192
+_SPARE_BYTES = 64 << 20
+"""With less room than this left, what a child could not write is no finding about the agent."""
+_OOM_COUNTS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 _NO_MEMORY = 77
 """Exit code of a child that met its memory limit."""
 _PR_SET_CHILD_SUBREAPER = 36
@@ -40,6 +43,7 @@ class Warden:
         self._home = tempfile.mkdtemp(dir=os.path.realpath(scratch))
         self._deadline = time.monotonic() + request["wall_seconds"]
         self._output = b""
+        self._oom_kills = oom_kills()
 
     def run(self) -> dict[str, Any]:
         """Run the child until nothing of it is alive, and return the reply. Raises OSError when there can be no child."""
@@ -98,8 +102,12 @@ class Warden:
         code = os.waitstatus_to_exitcode(status)
         if cause == "exited" and code == _NO_MEMORY:
             cause = "out_of_memory"
-        if cause == "exited" and code == -signal.SIGKILL:
-            return {"problem": "the limited child was killed from outside: is the checker's memory limit too low?"}
+        if oom_kills() != self._oom_kills or (cause == "exited" and code == -signal.SIGKILL):
+            return {"problem": "a process of the checker was killed from outside: its memory limit is too low"}
+        if shutil.disk_usage(self._home).free < _SPARE_BYTES:
+            return {
+                "problem": f"less than {_SPARE_BYTES >> 20} MiB are free for what is laid: give the checker's scratch folder more"
+            }
         if cause == "exited" and code == -signal.SIGXCPU:
             cause = "wall_clock"
         answer = read_answer(f"{self._home}/answer.json")
@@ -170,6 +178,15 @@ def _children() -> list[int]:
                 if line.read().rpartition(b")")[2].split()[1].decode() == own:
                     found.append(int(name))
     return found
+
+
+def oom_kills() -> int:
+    """Return how many processes of this container the kernel has killed for want of memory, as far as it tells."""
+    for path in _OOM_COUNTS:
+        with contextlib.suppress(OSError, ValueError), open(path) as lines:  # noqa: PTH123
+            counts = dict(line.split(maxsplit=1) for line in lines)
+            return int(counts.get("oom_kill", 0))
+    return 0
 
 
 def read_answer(path: str) -> bytes | None:

@@ -90,7 +90,7 @@ class PodPairs:
         self._ours.add(pod_name)
         view: PodView | None = None
         try:
-            order = await self._order(pod_name, planned, pairs, ticket)
+            order = await self._order(pod_name, name, planned, pairs, ticket)
             created = await self._creator.create(self._settings.namespace, render(order, self._settings))
             view = self._pods.observe(created.pod)
             return await self._ends(view, ticket)
@@ -98,7 +98,9 @@ class PodPairs:
             self._door.forget(ticket)
             await self._leave(pod_name, view)
 
-    async def _order(self, pod_name: str, planned: ManifestTask, pairs: Sequence[Pair], ticket: Ticket) -> PodOrder:
+    async def _order(
+        self, pod_name: str, launch: str, planned: ManifestTask, pairs: Sequence[Pair], ticket: Ticket
+    ) -> PodOrder:
         environment = planned.environment
         image = environment.image or self._settings.task_image
         if image is None:
@@ -121,7 +123,7 @@ class PodPairs:
             address=address,
             prepare_token=ticket.prepare_token,
             runner_token=ticket.runner_token,
-            notes={names.TRIAL: planned.id},
+            notes={names.LAUNCH_ID: launch},
         )
 
     async def _ends(self, view: PodView, ticket: Ticket) -> dict[int, PairEnd]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 from collections.abc import Iterator
@@ -36,12 +38,23 @@ BEFORE = {"p/__init__.py": "def f(a): ...\n", "deep.json": "{}", "slow.txt": ""}
 AFTER = {**BEFORE, "d.json": '{"a": 1}', "d.yaml": "a: 1\n", "deep.json": "[" * 200_000, "slow.txt": "a" * 60 + "b"}
 
 
+@pytest.fixture(scope="module")
+def place() -> Iterator[Path]:
+    """Folder of a checker that several tests use, one after the other."""
+    with tempfile.TemporaryDirectory(prefix="o-", dir="/tmp") as folder, checker(Path(folder)):
+        yield Path(folder)
+
+
 @pytest.fixture
-def world(short_folder: Path, programs: Programs) -> Iterator[GraderWorld]:
+def world(place: Path, short_folder: Path, programs: Programs) -> GraderWorld:
     world = GraderWorld(short_folder, programs)
-    with checker(short_folder / "c") as path:
-        world.checker = path
-        yield world
+    world.checker = place / "c.sock"
+    return world
+
+
+def scratch_of(world: GraderWorld) -> Path:
+    assert world.checker is not None
+    return world.checker.parent / "scratch"
 
 
 def test_one_verdict_from_checks_of_all_kinds(world: GraderWorld) -> None:
@@ -52,7 +65,7 @@ def test_one_verdict_from_checks_of_all_kinds(world: GraderWorld) -> None:
     assert found == {"json": True, "yaml": True, "diff": False, "deep": False, "slow": False, "api": True}, lines(
         verdict
     )
-    assert os.listdir(world.folder / "c" / "scratch") == []
+    assert os.listdir(scratch_of(world)) == []
 
 
 def test_a_contradicting_state_is_a_grader_error(world: GraderWorld) -> None:
@@ -109,11 +122,32 @@ def test_a_confined_process_reaches_its_own_files_and_nothing_else(tmp_path: Pat
     ], done.stderr  # fmt: skip
 
 
+FULL = """
+import json, socket, sys
+from grader_service.checker import warden
+warden._SPARE_BYTES = 1 << 60
+here, there = socket.socketpair()
+job = {"state": sys.argv[1], "pristine": "/n", "hidden": "/n", "checks": [], "lay": True}
+job |= {"limit_bytes": 1, "seconds": 5, "memory_bytes": 1 << 28}
+print(json.dumps(warden.Warden({"job": job, "wall_seconds": 30, "disk_bytes": 1 << 20}, sys.argv[1], here).run()))
+"""
+
+
+def test_a_full_disk_is_no_finding_about_the_agent(tmp_path: Path) -> None:
+    for name in ("entries.jsonl", "changes.tar"):
+        (tmp_path / name).touch()
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert "scratch folder more" in json.loads(done.stdout)["problem"]
+    assert sorted(os.listdir(tmp_path)) == ["changes.tar", "entries.jsonl"]
+
+
 def test_leaving_early_ends_the_job(world: GraderWorld) -> None:
     slow = {"id": "slow", "type": "files", "path": "slow.txt", "regex": "^(a+)+$"}
     world.task(BEFORE, [slow])
     world.left(AFTER)
-    scratch = world.folder / "c" / "scratch"
+    scratch = scratch_of(world)
 
     async def scene() -> None:
         asking = asyncio.create_task(grade(world.grading(check_seconds=600), RUN, TRIAL))
@@ -167,7 +201,7 @@ def test_a_killed_warden_is_infrastructure_and_leaves_the_checker_working(world:
     world.left(AFTER)
 
     def strike() -> None:
-        scratch = world.folder / "c" / "scratch"
+        scratch = scratch_of(world)
         while not os.listdir(scratch):
             pass
         for warden in _forks_of_the_checker(world):

@@ -66,6 +66,7 @@ def test_right_work_passes(world: GraderWorld) -> None:
 KILLER = "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\n"
 
 
+@pytest.mark.slow
 def test_work_that_kills_its_server_fails_and_the_kubelet_tells_how(world: GraderWorld) -> None:
     verdict = graded(world, {"src/auth.py": KILLER})
     assert verdict.result == "failed", lines(verdict)
