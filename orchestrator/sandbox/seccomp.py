@@ -36,6 +36,7 @@ class _Machine:
     refused: dict[str, int]
     programs: dict[str, int]
     """Running programs, and reaching into other processes."""
+    prlimit: int
 
 
 _COMMON_NEW = {
@@ -93,6 +94,7 @@ _MACHINES = {
         },
         programs=_REACHING
         | {"execve": 59, "execveat": 322, "ptrace": 101, "process_vm_readv": 310, "process_vm_writev": 311},
+        prlimit=302,
     ),
     "aarch64": _Machine(
         audit=0xC00000B7,
@@ -131,6 +133,7 @@ _MACHINES = {
         },
         programs=_REACHING
         | {"execve": 221, "execveat": 281, "ptrace": 117, "process_vm_readv": 270, "process_vm_writev": 271},
+        prlimit=261,
     ),
 }
 
@@ -156,7 +159,7 @@ def reader_program(machine: str) -> bytes:
     """
     table = _MACHINES[machine]
     refused = [*table.refused.values(), *table.programs.values(), table.socket, table.socketpair]
-    return b"".join([*_common(machine, refused), _line(_RETURN, _ALLOW)])
+    return b"".join([*_common(machine, refused), *_own_limits(table.prlimit), _line(_RETURN, _ALLOW)])
 
 
 def _common(machine: str, refused: Iterable[int]) -> list[bytes]:
@@ -181,6 +184,17 @@ def _clone(number: int) -> list[bytes]:
         _line(_JUMP_EQ, number, 0, 4),
         _line(_LOAD, _ARG0),
         _line(_JUMP_SET, _NAMESPACES, 0, 1),
+        _line(_RETURN, _ERRNO | _EPERM),
+        _line(_LOAD, _NUMBER),
+    ]
+
+
+def _own_limits(number: int) -> list[bytes]:
+    """Let a process change the limits of no other."""
+    return [
+        _line(_JUMP_EQ, number, 0, 4),
+        _line(_LOAD, _ARG0),
+        _line(_JUMP_EQ, 0, 1, 0),
         _line(_RETURN, _ERRNO | _EPERM),
         _line(_LOAD, _NUMBER),
     ]

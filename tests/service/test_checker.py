@@ -75,7 +75,7 @@ def test_a_contradicting_state_is_a_grader_error(world: GraderWorld) -> None:
 
 
 PROBE = """
-import os, signal, socket, subprocess, sys
+import os, resource, signal, socket, subprocess, sys
 from grader_service.checker import jail
 jail.protect()
 parent = os.getpid()
@@ -100,6 +100,7 @@ if child == 0:
         tried(lambda: subprocess.run(["/bin/true"])),
         tried(lambda: bytearray(256 << 20)),
         tried(lambda: open({home!r} + "/big", "w").write("x" * (2 << 20))),
+        tried(lambda: resource.prlimit(parent, resource.RLIMIT_CPU, (1, 1))),
         tried(lambda: os.kill(parent, signal.SIGKILL)),
     ]
     print(*found, flush=True)
@@ -118,7 +119,7 @@ def test_a_confined_process_reaches_its_own_files_and_nothing_else(tmp_path: Pat
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     denied = "PermissionError"
     assert done.stdout.split() == [
-        "state", "done", denied, denied, denied, denied, denied, denied, denied, "MemoryError", "OSError", denied,
+        "state", "done", denied, denied, denied, denied, denied, denied, denied, "MemoryError", "OSError", denied, denied,
     ], done.stderr  # fmt: skip
 
 
