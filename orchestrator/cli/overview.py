@@ -75,7 +75,9 @@ async def _status(text: str, settings: Settings, *, as_json: bool) -> None:
     run = await resolve_run(store, text)
     sight = by_the_calendar(await read_holder(store, run))
     standing = Standing(await collect(store, run), sight)
-    job = "" if standing.state in {"running", "complete"} else await job_words(settings, standing.data.manifest)
+    job = ("", False)
+    if standing.state not in {"running", "complete"}:
+        job = await job_words(settings, standing.data.manifest)
     if as_json:
         print(json.dumps(status_json(standing, job), indent=2))
     else:

@@ -122,15 +122,17 @@ def age(passed: float) -> str:
     return f"{max(0, int(passed))}s"
 
 
-def next_step(standing: Standing) -> str:
-    """Return the command that goes on from here."""
+def next_step(standing: Standing, *, driver_may_come: bool = False) -> str:
+    """Return the command that goes on from here; ``driver_may_come``: without anybody's doing, since a Job of a cluster has one."""
     run = standing.data.manifest.run
+    if driver_may_come:
+        return f"{program()} watch {run}"
     words = {"running": f"watch {run}", "complete": f"report {run}", "limit": f"resume {run} --max-cost USD"}
     return f"{program()} {words.get(standing.state, f'resume {run}')}"
 
 
-def status_json(standing: Standing, job: str = "") -> dict[str, Any]:
-    """Return the standing of a run as JSON values; ``job`` is what is said of the Job that drives it on a cluster."""
+def status_json(standing: Standing, job: tuple[str, bool] = ("", False)) -> dict[str, Any]:
+    """Return the standing of a run as JSON values; ``job`` is what is said of the Job that drives it on a cluster, and whether it will."""
     manifest = standing.data.manifest
     return {
         "schema_version": SCHEMA_VERSION,
@@ -140,7 +142,7 @@ def status_json(standing: Standing, job: str = "") -> dict[str, Any]:
         "rerun_of": manifest.rerun_of,
         "state": standing.state,
         "driver": _driver_json(standing.sight),
-        "job": job or None,
+        "job": job[0] or None,
         "planned": standing.planned,
         "ended": standing.planned - standing.left,
         "to_run": standing.to_run,
@@ -151,7 +153,7 @@ def status_json(standing: Standing, job: str = "") -> dict[str, Any]:
         "spent_usd": _usd(standing.spent_nano_usd),
         "limit_usd": manifest.limits.cost_usd,
         "eta_s": standing.eta_s,
-        "next": next_step(standing),
+        "next": next_step(standing, driver_may_come=job[1]),
     }
 
 
@@ -181,7 +183,7 @@ def _agent_json(agent: AgentStanding) -> dict[str, Any]:
     }
 
 
-def print_status(standing: Standing, screen: Console | None = None, job: str = "") -> None:
+def print_status(standing: Standing, screen: Console | None = None, job: tuple[str, bool] = ("", False)) -> None:
     """Print the standing of a run on one screen; ``job`` as in ``status_json``."""
     screen = screen or console()
     manifest, state = standing.data.manifest, standing.state
@@ -194,8 +196,8 @@ def print_status(standing: Standing, screen: Console | None = None, job: str = "
     flow(screen, head, style="bold")
     say(screen, f"{state}: {_MEANING.get(state, '')}", _STYLE.get(state, "green"))
     say(screen, f"driver    {driver_words(standing.sight)}")
-    if job:
-        say(screen, f"cluster   {clean(job, 1000)}")
+    if job[0]:
+        say(screen, f"cluster   {clean(job[0], 1000)}")
     say(screen, f"trials    {ended:,} of {standing.planned:,} ended{_left_words(standing)}{_eta(standing)}")
     if standing.phases:
         say(screen, f"now       {_counted(standing.phases)}")
@@ -206,7 +208,8 @@ def print_status(standing: Standing, screen: Console | None = None, job: str = "
     say(screen)
     _print_agents(standing, screen)
     say(screen)
-    say(screen, f"{'see' if state in {'running', 'complete'} else 'go on with'}: {next_step(standing)}")
+    see = job[1] or state in {"running", "complete"}
+    say(screen, f"{'see' if see else 'go on with'}: {next_step(standing, driver_may_come=job[1])}")
     if state in {"running", "silent"}:
         say(screen, f"stop it with: {program()} stop {clean(manifest.run)}")
 

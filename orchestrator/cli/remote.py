@@ -155,13 +155,18 @@ async def job_watch(settings: Settings, manifest: RunManifest) -> AsyncIterator[
         yield JobWatch(api, settings.kubernetes.drivers_namespace, manifest.run)
 
 
-async def job_words(settings: Settings, manifest: RunManifest) -> str:
-    """Return what is to be said of the Job of a run that nobody drives; empty when it has nothing to do with a cluster."""
+async def job_words(settings: Settings, manifest: RunManifest) -> tuple[str, bool]:
+    """Return what is to be said of the Job of a run that nobody drives, and whether a driver may come of it.
+
+    Empty when the run has nothing to do with a cluster.
+    """
     async with job_watch(settings, manifest) as watch:
         if watch is None:
-            return ""
+            return "", False
         sight = await watch.look()
-        return str(sight) if sight else f"the cluster does not answer: {watch.unseen}"
+        if sight is None:
+            return f"the cluster does not answer: {watch.unseen}", False
+        return str(sight), sight.may_come
 
 
 async def print_driver_log(run: str, settings: Settings, *, follow: bool) -> None:

@@ -178,7 +178,9 @@ async def open_way(
 
     Raises RefusedError, and ApiError when the cluster cannot be asked.
     """
+    from orchestrator.driver.kubernetes.services import refuse_outside
     from orchestrator.driver.kubernetes.site import is_remote
+    from orchestrator.driver.place import KUBERNETES
     from orchestrator.errors import RefusedError
 
     if is_remote(settings, backend):
@@ -190,6 +192,8 @@ async def open_way(
     if detach:
         msg = "--detach leaves the run to a driver on a cluster, and this one is driven here; leave it out, or use --backend kubernetes"
         raise RefusedError(msg)
+    if backend == KUBERNETES:
+        refuse_outside(settings.kubernetes)
     yield Here(settings)
 
 

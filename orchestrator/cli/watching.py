@@ -21,8 +21,6 @@ _STUCK_SECONDS = 60.0
 """For so long a Job's driver that cannot start is waited for, once it was said why."""
 _NOBODY = frozenset({"waiting", "interrupted", "silent"})
 """States in which nobody is known to drive the run."""
-_LET_GO = frozenset({"complete", "stopped", "paused", "limit"})
-"""States in which a driver brought it to an end in order."""
 
 
 async def watch_run(text: str, interval: float, settings: Settings, *, as_json: bool) -> int:
@@ -46,7 +44,9 @@ async def follow_to_its_end(
 
     standing, job = await _follow(store, run, interval, watch)
     await print_report(store, run, as_json=as_json)
-    if job is not None and watch is not None and job.state == "failed" and standing.state not in _LET_GO:
+    holder = standing.sight.holder
+    unheard = holder is None or holder.release is None  # else it said itself how it ended
+    if job is not None and watch is not None and job.state == "failed" and unheard:
         words = await watch.last_words(job)
         print(f"{job}" + (f"; the end of its log:\n{words}" if words else ""), file=sys.stderr)
     return _ending(standing, settings, job)

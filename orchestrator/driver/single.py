@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from orchestrator.driver.images import backend_for
+from orchestrator.driver.kubernetes.services import refuse_outside
 from orchestrator.driver.local import Stopper, open_local
 from orchestrator.driver.order import Loaded, Order, load_order
-from orchestrator.driver.place import open_place
+from orchestrator.driver.place import KUBERNETES, open_place
 from orchestrator.driver.prepare import make_ready, publish
 from orchestrator.errors import InfrastructureError
 from orchestrator.interfaces import Phase, TrialEnd
@@ -44,7 +45,10 @@ async def run_order(
     """
     settings = settings.model_copy(update={"pool": "inline"})
     collector = Collector()
-    with open_place(settings, backend_for(loaded.tasks, settings)) as place:
+    backend = backend_for(loaded.tasks, settings)
+    if backend == KUBERNETES:
+        refuse_outside(settings.kubernetes)
+    with open_place(settings, backend) as place:
         ready = await make_ready(place, order, loaded)
         async with open_local(settings, place) as local:
             await local.probe(ready.planned.agents)

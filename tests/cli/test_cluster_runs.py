@@ -1,0 +1,150 @@
+"""Runs that a Job of a cluster drives, from the command line: started, followed, stopped, and what is told when no driver comes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_world import STARTER
+from played_cluster import IMAGE, PlayedCluster, Starter
+
+from driver_job_world import add_pod  # isort: skip - found by what played_cluster does
+from fault_server import FaultServer
+
+from orchestrator.cli import watching
+from orchestrator.records import keys
+from orchestrator.records.lease import Claim, Process, Release
+from orchestrator.sandbox.kubernetes import names
+from orchestrator.storage.file import FileStore
+
+Orchestrate = Callable[..., subprocess.CompletedProcess[str]]
+SUBMIT = ("submit", STARTER, "--backend", "kubernetes", "--agent", "nop", "--samples", "1", "--tasks", "config-v2")
+
+
+async def nobody(server: FaultServer, job: dict[str, Any]) -> None:
+    """No pod is made of the Job."""
+
+
+async def no_image(server: FaultServer, job: dict[str, Any]) -> None:
+    waiting = {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}
+    await add_pod(server, job, phase="Pending", containerStatuses=[{"name": "driver", "state": {"waiting": waiting}}])
+
+
+async def refused(server: FaultServer, job: dict[str, Any]) -> None:
+    """The driver ends with a mistake of a person, before it takes the run."""
+    ended = {"terminated": {"exitCode": 2, "reason": "Error"}}
+    pod = await add_pod(server, job, phase="Failed", containerStatuses=[{"name": "driver", "state": ended}])
+    server.logs[pod, "driver"] = b"provider 'acme' is gone\n"
+    failed = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy"}
+    key = ("jobs", job["metadata"]["namespace"], job["metadata"]["name"])
+    server.objects.put("MODIFIED", key, {**job, "status": {"conditions": [failed]}})
+
+
+def driven(store: FileStore, reason: str | None) -> Starter:
+    """Return a starter whose driver takes the run, and lets it go for a reason."""
+
+    async def start(server: FaultServer, job: dict[str, Any]) -> None:
+        run = job["metadata"]["annotations"][names.RUN]
+        await add_pod(server, job, phase="Running")
+        process = Process(host="driver-pod", pid=1)
+        claim = Claim(run=run, epoch=1, writer_id="w", process=process, at=1, term_s=15)
+        await store.create(keys.claim(run, 1), claim.to_bytes())
+        if reason is not None:
+            let_go = Release(epoch=1, at=2, reason=reason, detail="by anna@box")
+            await store.create(keys.release(run, 1), let_go.to_bytes())
+
+    return start
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., PlayedCluster]:
+    monkeypatch.setattr(watching, "_STUCK_SECONDS", 0.5)
+
+    def made(starter: Starter, **data: str | None) -> PlayedCluster:
+        found = PlayedCluster(tmp_path, starter, **data)
+        monkeypatch.setattr("kubernetes.config.KUBE_CONFIG_DEFAULT_LOCATION", str(found.kubeconfig))  # read once
+        return found
+
+    return made
+
+
+def test_a_run_is_left_to_the_cluster_and_found_again(in_process: Orchestrate, cluster, tmp_path: Path) -> None:
+    with cluster(nobody) as played:
+        done = in_process(*SUBMIT, "--run-id", "r1", "--detach", "-n", "3")
+        assert (done.returncode, done.stdout) == (0, "r1\n"), done.stderr
+        assert f"follow it: orchestrate watch r1 --store '{tmp_path}/store'" in done.stderr
+        assert f"images: 1 task names none and runs in {IMAGE}" in done.stderr
+        status = json.loads(in_process("status", "r1", "--store", tmp_path / "store", "--json").stdout)
+        again = in_process("resume", "r1", "--store", tmp_path / "store")
+        stopped = in_process("stop", "r1", "--store", tmp_path / "store")
+        after = json.loads(in_process("status", "r1", "--store", tmp_path / "store", "--json").stdout)
+    [job] = played.jobs
+    [container] = job["spec"]["template"]["spec"]["containers"]
+    assert container["args"] == ["resume", "r1", "--unattended", "-n", "3"]
+    manifest = json.loads((tmp_path / "store/runs/r1/manifest.json").read_text())
+    assert manifest["tasks"][0]["environment"]["image"] == IMAGE
+    assert status["job"] == f"Job {job['metadata']['name']} has not started its driver yet"
+    assert status["next"].endswith("watch r1")
+    assert again.returncode == 2
+    assert "drives run r1 already" in again.stderr
+    assert stopped.stdout == f"Job {job['metadata']['name']} was deleted: no driver had started\n"
+    assert after["job"] == "there is no Job that drives it"
+
+
+def test_a_driver_that_cannot_start_is_told_and_not_waited_for(in_process: Orchestrate, cluster) -> None:
+    with cluster(no_image):
+        done = in_process(*SUBMIT, "--run-id", "r1")
+    assert done.returncode == 5
+    assert "has not started its driver yet: ImagePullBackOff: Back-off pulling image" in done.stderr
+    assert "it starts by itself once that is mended; 1 trial left; go on with: orchestrate resume r1" in done.stderr
+
+
+def test_a_driver_that_refused_shows_its_last_words(in_process: Orchestrate, cluster) -> None:
+    with cluster(refused):
+        done = in_process(*SUBMIT, "--run-id", "r1")
+    assert done.returncode == 5
+    assert "its driver ended with exit code 2 (Error); the end of its log:\nprovider 'acme' is gone" in done.stderr
+
+
+@pytest.mark.parametrize(("reason", "code"), [("stopped", 130), ("paused", 5), ("limit", 3)])
+def test_following_ends_as_the_driver_did(
+    in_process: Orchestrate, cluster, tmp_path: Path, reason: str, code: int
+) -> None:
+    with cluster(driven(FileStore(tmp_path / "store"), reason)):
+        done = in_process(*SUBMIT, "--run-id", "r1")
+    assert done.returncode == code, done.stderr
+    assert "run r1 " in done.stdout
+
+
+def test_another_version_is_refused_before_anything_is_written(
+    in_process: Orchestrate, cluster, tmp_path: Path
+) -> None:
+    with cluster(nobody, version="9.9.9") as played:
+        done = in_process(*SUBMIT)
+    assert done.returncode == 2
+    assert "drivers of this cluster run orchestrate 9.9.9" in done.stderr
+    assert (played.jobs, (tmp_path / "store").exists()) == ([], False)
+
+
+def test_what_only_a_driver_does_is_refused_elsewhere(in_process: Orchestrate, cluster, tmp_path: Path) -> None:
+    with cluster(nobody):
+        tried = in_process("try", STARTER / "config-v2", "--agent", "nop", "--backend", "kubernetes")
+        (tmp_path / "orchestrate.toml").write_text('[kubernetes]\ndriver = "here"\n')
+        outside = in_process(*SUBMIT)
+    assert (tried.returncode, outside.returncode) == (2, 2)
+    assert "runs on a cluster are driven there, by a Job: use submit, resume, or rerun" in tried.stderr
+    assert "kubernetes.driver is 'here', and the settings do not say what a driver needs: " in outside.stderr
+    assert "kubernetes.gateways, kubernetes.agent_gateways, kubernetes.relay, kubernetes.grader" in outside.stderr
+    assert not (tmp_path / "store").exists()
+
+
+def test_the_driver_s_own_log_is_read(in_process: Orchestrate, cluster, tmp_path: Path) -> None:
+    with cluster(refused):
+        in_process(*SUBMIT, "--run-id", "r1", "--detach")
+        store = ("--store", tmp_path / "store")
+        for words in (("--driver",), ("--driver", "--follow")):
+            assert in_process("logs", "r1", *words, *store).stdout == "provider 'acme' is gone\n"
