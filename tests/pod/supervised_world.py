@@ -68,7 +68,7 @@ class Pod:
         shutil.copy(supervisor(), self.ctl / "supervisor")
         (self.ctl / "supervisor").chmod(0o555)
 
-    def start(self, *command: str, binds: tuple[str, ...] = (), verb: tuple[str, ...] = ("run", "--")) -> Running:
+    def start(self, *command: str, binds: tuple[str, ...] = ()) -> Running:
         """Start a command under the supervisor, as its container's first process and without privileges."""
         told, info = os.pipe()
         arguments = [
@@ -88,7 +88,7 @@ class Pod:
             *("--ro-bind", str(self.cgroup), "/sys/fs/cgroup"),
             *("--ro-bind", str(self.ctl), "/ctl", "--bind", str(self.log), "/log"),
             *("--bind", str(self.termination), "/dev/termination-log", "--bind", str(self.workspace), "/workspace"),
-            *(*binds, "--chdir", "/workspace", "/ctl/supervisor", *verb, *command),
+            *(*binds, "--chdir", "/workspace", "/ctl/supervisor", "run", "--", *command),
         ]
         process = subprocess.Popen(arguments, pass_fds=(info,), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         os.close(info)

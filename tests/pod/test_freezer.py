@@ -21,7 +21,8 @@ from pod_double import DROP, Double, PodFolders, closed_port, until
 
 from orchestrator.gateway.wire import FreezeReport
 from orchestrator.records.state import Entry
-from orchestrator.sandbox.pod.pristine import listed, write_list
+from orchestrator.sandbox.keeper.lay import read_pristine
+from orchestrator.sandbox.pod.pristine import Noted, write_list
 
 QUICK = """
 orders.ABSENT_SECONDS, orders.SETTLE_SECONDS, orders._LOOK_SECONDS = 0.6, 0.1, 0.1
@@ -45,7 +46,10 @@ def pod(tmp_path: Path, double: Double) -> PodFolders:
     for name, text in (("kept", "kept"), ("changed", "old"), ("removed", "gone")):
         (workspace / name).write_text(text)
         (workspace / name).chmod(0o644)
-    write_list(str(pod.path("ctl/pristine")), listed(str(workspace)))
+    noted = Noted()
+    for path, what in read_pristine(os.fsencode(workspace)).rows():
+        noted.leaf(path, what)
+    write_list(str(pod.path("ctl/pristine")), noted.lines())
     (pod.path("ctl") / "alive").touch()
     (workspace / "changed").write_text("new")
     (workspace / "removed").unlink()

@@ -253,27 +253,6 @@ def test_a_pod_that_was_prepared_before_is_not_prepared_again(pod: PodFolders):
     assert "File exists" in pod.told()["message"]
 
 
-def test_a_workspace_that_another_container_copies(pod: PodFolders):
-    digest = pod.double.add(Bundle.of([Item("task/instruction.md", data=b"x")]))
-    pod.plan["inputs"] = inputs(digest, ("task", "/task", False))
-    pod.plan["image_path"] = "/testbed"
-    assert prepared(pod) == 0, pod.stderr
-    assert pod.double.begun == []
-    assert not pod.path("ctl/pristine").exists()
-    workspace = pod.path("areas/workspace")
-    (workspace / "a").mkdir()
-    (workspace / "a/x").write_bytes(b"x" * 3_000_000)
-    (workspace / "a-b").touch()
-    (workspace / os.fsdecode(b"no\xfftext")).write_text("y")
-    (workspace / "link").symlink_to("a/x")
-    (workspace / "run").touch(0o755)
-    assert pod.run("prepare.listing", settings=QUICK) == 0, pod.stderr
-    rows = list(Listing(str(pod.path("ctl/pristine"))).rows())
-    assert rows == sorted(rows)
-    assert dict(rows) == read_pristine(os.fsencode(workspace)).entries
-    assert pod.double.begun == ["uid-1"]
-
-
 def test_variables_that_are_missing_are_named(pod: PodFolders):
     del pod.env["ORCHESTRATE_TOKEN"], pod.env["ORCHESTRATE_GATEWAY"]
     assert prepared(pod) == 49

@@ -12,7 +12,7 @@ import binascii
 import os
 
 from orchestrator.sandbox.pod.fetch import Fetching, Route, folder_chunks
-from orchestrator.sandbox.pod.pristine import Noted, listed, write_list
+from orchestrator.sandbox.pod.pristine import Noted, write_list
 from orchestrator.sandbox.pod.proof import Proof
 from orchestrator.sandbox.pod.talk import Gateway, insist
 from orchestrator.sandbox.pod.world import (
@@ -35,12 +35,10 @@ GATEWAY_SECONDS = 60.0
 _LEAST_BUNDLE = 1 << 30
 
 
-def main(arguments: list[str]) -> int:
-    """Prepare the pod, or, with the word ``listing``, list the workspace that another container has copied. Returns the exit code."""
+def main(_arguments: list[str]) -> int:
+    """Prepare the pod. Returns the exit code."""
     places = Places()
-    environment = own_environment(PREPARE_FAILED)
-    step = listing if arguments == ["listing"] else prepare
-    return run(lambda: step(places, environment), places, PREPARE_FAILED)
+    return run(lambda: prepare(places, own_environment(PREPARE_FAILED)), places, PREPARE_FAILED)
 
 
 def prepare(places: Places, environment: Environment) -> None:
@@ -59,18 +57,9 @@ def prepare(places: Places, environment: Environment) -> None:
         proof.finish()  # that the network is not what it should be says more
         raise
     _write_control(places, plan)
-    if not plan.get("image_path"):
-        write_list(f"{places.ctl}/pristine", noted.lines())
+    write_list(f"{places.ctl}/pristine", noted.lines())
     proof.finish()
-    if not plan.get("image_path"):
-        begin(gateway, environment)
-
-
-def listing(places: Places, environment: Environment) -> None:
-    """List the workspace as it lies there, then say that the launch has begun. Raises PodError and OSError."""
-    token, address = environment.need("ORCHESTRATE_TOKEN", "ORCHESTRATE_GATEWAY")
-    write_list(f"{places.ctl}/pristine", listed(f"{places.areas}/workspace"))
-    begin(Gateway(address, token), environment)
+    begin(gateway, environment)
 
 
 def begin(gateway: Gateway, environment: Environment) -> None:

@@ -1,7 +1,6 @@
-/* The first process of an agent's container, and the copier of a workspace that a task's image holds.
+/* The first process of an agent's container.
  *
  *   supervisor run -- COMMAND…    holds the lock on /ctl/alive, starts COMMAND, ends everything, tells how it went
- *   supervisor copy SOURCE TARGET copies a folder, as a container of the task's image before the agent starts
  *
  * The agent runs under the same user and has read this file. What it is up against:
  * - It cannot kill, trace or read its supervisor: the kernel drops signals from inside the PID namespace unless its first process handles
@@ -48,8 +47,6 @@ enum {
     TERMINATED = 128 + SIGTERM,
     LOWEST_OF_OURS = CANNOT_LOCK,
     HIGHEST_OF_OURS = STOPPED,
-    NO_SUCH_FOLDER = 47, /* of `copy` */
-    COPY_FAILED = 49,
 };
 
 #define TICK_MS 50          /* between looks at the stop file */
@@ -513,185 +510,8 @@ static int run(char **command) {
     return exit_code(reason, all.command.status);
 }
 
-/* -------------------------------------------------------------------------------------------------------------------- copy */
-
-struct copy {
-    char path[4096];   /* below the folder that is copied, of what is looked at */
-    size_t length;
-    const char *source; /* its own name, without a slash at the end */
-    unsigned long faults;
-    char told[1500]; /* the first of the faults, one a line */
-};
-
-/* Note something that cannot be in a workspace. It is left out; the copy goes on, so that everything is told at once. */
-static void fault(struct copy *copy, const char *what) {
-    size_t used = strlen(copy->told), room = sizeof copy->told - used;
-    copy->faults++;
-    tell("%s/%s %s", copy->source, copy->path, what);
-    int size = snprintf(copy->told + used, room, "%s%s/%s %s", used > 0 ? "; " : "", copy->source, copy->path, what);
-    if (size < 0 || (size_t)size >= room) copy->told[used] = 0;
-}
-
-/* Say whether a link stays in the folder. As in bundles: relative, and `..` leads only, so that no other link changes where it goes. */
-static bool stays_inside(const char *path, const char *target) {
-    int up = 0, depth = 0;
-    bool down = false;
-    if (target[0] == '/' || target[0] == 0) return false;
-    for (const char *at = path; *at != 0; at++) depth += *at == '/';
-    for (const char *part = target; part != NULL; part = strchr(part, '/') != NULL ? strchr(part, '/') + 1 : NULL) {
-        size_t size = strcspn(part, "/");
-        bool parent = size == 2 && part[0] == '.' && part[1] == '.';
-        if (parent && down) return false;
-        up += parent;
-        down = down || (size > 0 && !parent && !(size == 1 && part[0] == '.'));
-    }
-    return up <= depth;
-}
-
-/* Write an absolute link into the folder itself as a relative one; false when it is none. */
-static bool relative_link(const struct copy *copy, const char *target, char *text, size_t room) {
-    size_t size = strlen(copy->source), used = 0;
-    if (strncmp(target, copy->source, size) != 0 || (target[size] != '/' && target[size] != 0)) return false;
-    text[0] = 0;
-    for (const char *at = copy->path; *at != 0; at++) {
-        if (*at == '/' && used + 4 < room) used += (size_t)snprintf(text + used, room - used, "../");
-    }
-    while (target[size] == '/') size++;
-    return snprintf(text + used, room - used, "%s", target[size] != 0 ? target + size : ".") < (int)(room - used);
-}
-
-static bool copy_link(struct copy *copy, int from, int to, const char *name) {
-    char target[4096], rewritten[4096];
-    ssize_t size = readlinkat(from, name, target, sizeof target - 1);
-    if (size < 0) return false;
-    target[size] = 0;
-    const char *kept = relative_link(copy, target, rewritten, sizeof rewritten) ? rewritten : target;
-    if (!stays_inside(copy->path, kept)) {
-        fault(copy, "is a symbolic link that leaves the folder");
-        return true;
-    }
-    return symlinkat(kept, to, name) == 0;
-}
-
-static bool copy_bytes(int from, int to) {
-    static char piece[1 << 20];
-    ssize_t size;
-    while ((size = read(from, piece, sizeof piece)) > 0) {
-        for (ssize_t done = 0, part; done < size; done += part) {
-            part = write(to, piece + done, (size_t)(size - done));
-            if (part <= 0) return false;
-        }
-    }
-    return size == 0;
-}
-
-static bool copy_file(struct copy *copy, int from, int to, const char *name, mode_t mode) {
-    int source = openat(from, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (source < 0) {
-        fault(copy, "cannot be read by the user of this pod");
-        return true;
-    }
-    int target = openat(to, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    bool done = target >= 0 && copy_bytes(source, target) && fchmod(target, mode & 0100 ? 0755 : 0644) == 0;
-    int problem = errno;
-    close(source);
-    if (target >= 0 && close(target) != 0) done = false;
-    errno = problem;
-    return done;
-}
-
-static bool copy_content(struct copy *copy, int from, int to);
-
-/* Copy a folder. The volume's own group bit is taken from what is made. */
-static bool copy_folder(struct copy *copy, int from, int to, const char *name) {
-    int source = openat(from, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (source < 0) {
-        fault(copy, "cannot be read by the user of this pod");
-        return true;
-    }
-    int target = mkdirat(to, name, 0755) == 0 ? openat(to, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
-    bool done = target >= 0 && fchmod(target, 0755) == 0 && copy_content(copy, source, target);
-    int problem = errno;
-    close(source);
-    if (target >= 0) close(target);
-    errno = problem;
-    return done;
-}
-
-static bool copy_entry(struct copy *copy, int from, int to, const char *name) {
-    struct stat info;
-    if (fstatat(from, name, &info, AT_SYMLINK_NOFOLLOW) != 0) return false;
-    if (S_ISDIR(info.st_mode)) return copy_folder(copy, from, to, name);
-    if (S_ISREG(info.st_mode)) return copy_file(copy, from, to, name, info.st_mode);
-    if (S_ISLNK(info.st_mode)) return copy_link(copy, from, to, name);
-    fault(copy, "is no file, folder or symbolic link");
-    return true;
-}
-
-/* Copy what is in a folder, with the path kept for who reads about it. Errno tells what failed. */
-static bool copy_content(struct copy *copy, int from, int to) {
-    struct dirent *entry;
-    size_t before = copy->length;
-    bool done = true;
-    int own = dup(from);
-    DIR *folder = own < 0 ? NULL : fdopendir(own);
-    if (folder == NULL) return false;
-    while (done && (entry = readdir(folder)) != NULL) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
-        int size = snprintf(copy->path + before, sizeof copy->path - before, "%s%s", before > 0 ? "/" : "", entry->d_name);
-        copy->length = before + (size_t)size;
-        if (copy->length >= sizeof copy->path) {
-            errno = ENAMETOOLONG;
-            done = false;
-        } else {
-            done = copy_entry(copy, from, to, entry->d_name);
-        }
-        if (done) copy->path[copy->length = before] = 0; /* else it says where it failed */
-    }
-    int problem = errno;
-    closedir(folder);
-    errno = problem;
-    return done;
-}
-
-/* Write text into JSON: what is not plain is shown as a question mark. */
-static int refuse_copy(int code, const char *text) {
-    char plain[2048];
-    snprintf(plain, sizeof plain, "%s", text);
-    for (unsigned char *at = (unsigned char *)plain; *at != 0; at++) {
-        if (*at < ' ' || *at > '~' || *at == '"' || *at == '\\') *at = '?';
-    }
-    tell("%s", plain);
-    if (termination >= 0) dprintf(termination, "{\"cause\":\"%s\",\"message\":\"%s\"}\n", code == COPY_FAILED ? "prepare_failed" : "image_path", plain);
-    return code;
-}
-
-static int copy(const char *source, const char *target) {
-    static struct copy all;
-    static char name[4096], text[2048];
-    snprintf(name, sizeof name, "%s", source);
-    for (size_t size = strlen(name); size > 1 && name[size - 1] == '/'; size--) name[size - 1] = 0;
-    all.source = name;
-    termination = open("/dev/termination-log", O_WRONLY | O_CLOEXEC | O_NONBLOCK);
-    int from = open(source, O_RDONLY | O_DIRECTORY | O_CLOEXEC), problem = errno;
-    int to = open(target, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (from < 0) {
-        snprintf(text, sizeof text, "the folder %.1000s of the task's image cannot be read: %s", name, strerror(problem));
-        return refuse_copy(NO_SUCH_FOLDER, text);
-    }
-    umask(0);
-    if (to < 0 || !copy_content(&all, from, to)) {
-        snprintf(text, sizeof text, "cannot copy %.1000s/%.500s to %.200s: %s", name, all.path, target, strerror(errno));
-        return refuse_copy(COPY_FAILED, text);
-    }
-    if (all.faults == 0) return 0;
-    snprintf(text, sizeof text, "%lu paths of the image cannot be in a workspace: %s", all.faults, all.told);
-    return refuse_copy(NO_SUCH_FOLDER, text);
-}
-
 int main(int count, char **words) {
     if (count > 3 && strcmp(words[1], "run") == 0 && strcmp(words[2], "--") == 0) return run(words + 3);
-    if (count == 4 && strcmp(words[1], "copy") == 0) return copy(words[2], words[3]);
-    fputs("usage: supervisor run -- COMMAND…\n       supervisor copy SOURCE TARGET\n", stderr);
+    fputs("usage: supervisor run -- COMMAND…\n", stderr);
     return 2;
 }
