@@ -32,6 +32,8 @@ _DEVICES = ("/dev/null", "/dev/urandom", "/dev/zero")
 _LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/share/zoneinfo", "/etc/ld.so.cache")
 _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 4, 38
 _OPEN_FILES = 256
+_PROCESSES = 256
+"""Of this user on this machine, who runs checkers and nothing else: a bound against floods."""
 
 
 def protect() -> None:
@@ -50,6 +52,7 @@ def confine(readable: Iterable[str], writable: str, *, cpu_seconds: int, memory_
         (resource.RLIMIT_FSIZE, file_bytes),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_NOFILE, _OPEN_FILES),
+        (resource.RLIMIT_NPROC, _PROCESSES),
         (resource.RLIMIT_MSGQUEUE, 0),
         (resource.RLIMIT_MEMLOCK, 0),
     )

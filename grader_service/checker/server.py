@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from grader_service.checker import jail
-from grader_service.checker.warden import remove, serve_one
+from grader_service.checker.warden import Greeting, remove, serve_one
 
 _OWN_BYTES = 96 << 20
 """What the server itself takes, with the packages that it has loaded for its children."""
@@ -55,7 +55,7 @@ def _load() -> None:
     _ = (griffe, ruamel.yaml, grader_service.child)
 
 
-def _accept(listening: socket.socket, scratch: str, jobs: int, check: Any) -> None:
+def _accept(listening: socket.socket, scratch: str, jobs: int, greet: Greeting) -> None:
     running: set[int] = set()
     woken, waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
@@ -74,7 +74,7 @@ def _accept(listening: socket.socket, scratch: str, jobs: int, check: Any) -> No
                     os.read(woken, 4096)
             if listening in ready:
                 client, _ = listening.accept()
-                running.add(_fork(client, listening, scratch, check))
+                running.add(_fork(client, listening, scratch, greet))
                 client.close()
 
 
@@ -84,7 +84,7 @@ def _reap(running: set[int]) -> None:
             running.discard(process)
 
 
-def _fork(client: socket.socket, listening: socket.socket, scratch: str, check: Any) -> int:
+def _fork(client: socket.socket, listening: socket.socket, scratch: str, greet: Greeting) -> int:
     child = os.fork()
     if child:
         return child
@@ -94,7 +94,7 @@ def _fork(client: socket.socket, listening: socket.socket, scratch: str, check: 
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         listening.close()
-        serve_one(client, scratch, check)
+        serve_one(client, scratch, greet)
         status = 0
     except Exception as error:  # noqa: BLE001 - the fork must not return into the server; the asker sees the end of the line
         sys.stderr.write(f"grader-service checker: a job failed: {type(error).__name__}: {error}\n")

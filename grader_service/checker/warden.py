@@ -19,6 +19,7 @@ import stat
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from typing import Any
 
 from grader_service.checker import jail
@@ -32,6 +33,8 @@ _OOM_COUNTS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom
 _NO_MEMORY = 77
 """Exit code of a child that met its memory limit."""
 _PR_SET_CHILD_SUBREAPER = 36
+
+Greeting = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class Warden:
@@ -212,15 +215,15 @@ def remove(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def serve_one(client: socket.socket, scratch: str, check: Any) -> None:
-    """Answer the one request of a connection. ``check`` is asked first, for requests that are no job."""
+def serve_one(client: socket.socket, scratch: str, greet: Greeting) -> None:
+    """Answer the one request of a connection; ``greet`` answers what is no job."""
     with client.makefile("rb") as lines:
         line = lines.readline(REQUEST_BYTES + 1)
     if not line.endswith(b"\n"):
         return
     request = json.loads(line)
     try:
-        reply = check(request) if "job" not in request else Warden(request, scratch, client).run()
+        reply = greet(request) if "job" not in request else Warden(request, scratch, client).run()
     except OSError as error:
         reply = {"problem": f"{error.strerror or error} ({error.filename or 'in the checker'})"}
     with contextlib.suppress(OSError):
