@@ -32,8 +32,8 @@ _DEVICES = ("/dev/null", "/dev/urandom", "/dev/zero")
 _LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/share/zoneinfo", "/etc/ld.so.cache")
 _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 4, 38
 _OPEN_FILES = 256
-_PROCESSES = 256
-"""Of this user on this machine, who runs checkers and nothing else: a bound against floods."""
+_PROCESSES = 4096
+"""Of this user on this machine: a bound against floods, far from what honest work and other programs of the user need."""
 
 
 def protect() -> None:
