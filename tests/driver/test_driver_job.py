@@ -161,6 +161,10 @@ FULL = {
     "reason": "Unschedulable",
     "message": "0/1 nodes are available: 1 Insufficient cpu.",
 }
+START = {
+    "name": "driver",
+    "state": {"terminated": {"exitCode": 128, "reason": "StartError", "message": "exec orchestrate: no such file"}},
+}
 CODE = {"name": "driver", "state": {"terminated": {"exitCode": 2, "reason": "Error"}}}
 
 
@@ -175,6 +179,11 @@ CODE = {"name": "driver", "state": {"terminated": {"exitCode": 2, "reason": "Err
             {"phase": "Failed", "reason": "Evicted", "message": "The node was low on memory."},
             "waiting",
             "Evicted: The node was low on memory.",
+        ),
+        (
+            {"phase": "Failed", "containerStatuses": [START]},
+            "waiting",
+            "its driver ended with exit code 128 (StartError): exec orchestrate: no such file",
         ),
     ],
 )

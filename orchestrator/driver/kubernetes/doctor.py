@@ -390,7 +390,7 @@ def _filled(pod: Mapping[str, Any]) -> list[Fact]:
     status = pod.get("status") or {}
     if status.get("reason") == "Evicted":
         return [Fact(state="ok", said="a pod that fills its disk is ended by the cluster")]
-    if (trouble := pod_trouble(pod)) and status.get("phase") == "Pending":
+    if (trouble := pod_trouble(pod)) and status.get("phase") != "Running":
         return [Fact(state="warning", said=f"whether a full disk ends a pod was not seen: {trouble}")]
     advice = "see that kubelets enforce emptyDir sizeLimit (localStorageCapacityIsolation)"
     said = f"a pod wrote {doctor_pods.FILLED_MEGABYTES} MB into a volume of 32 MB and was not ended within {_POD_SECONDS:.0f} s"

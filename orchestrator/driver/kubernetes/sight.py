@@ -47,6 +47,7 @@ class JobSight:
         return f"{words[self.state]}{f': {self.trouble}' if self.trouble else ''}"
 
 
+_LONGEST_SAID = 400
 _LINES = 20
 """Lines of a driver's log that are shown when it failed."""
 
@@ -136,13 +137,17 @@ def _runs(pod: Mapping[str, Any]) -> bool:
 
 
 def _died(pod: Mapping[str, Any]) -> str:
-    """Return how a driver's pod ended."""
+    """Return how a pod of ours ended."""
     status = pod.get("status") or {}
     said = [part for part in (str(status.get("reason") or ""), str(status.get("message") or "")) if part]
     for each in status.get("containerStatuses") or []:
         ended = (each.get("state") or {}).get("terminated") or {}
-        if each.get("name") == DRIVER and ended.get("exitCode"):
-            said.append(f"its driver ended with exit code {ended['exitCode']} ({ended.get('reason', 'Error')})")
+        if ended.get("exitCode"):
+            said.append(
+                f"its {each.get('name')} ended with exit code {ended['exitCode']} ({ended.get('reason', 'Error')})"
+            )
+        if ended.get("reason") == "StartError":
+            said.append(str(ended.get("message", "")))
     return _joined(said)
 
 
@@ -162,4 +167,4 @@ def _words(said: Mapping[str, Any]) -> list[str]:
 
 
 def _joined(parts: Iterable[str]) -> str:
-    return ": ".join(" ".join(part.split())[:400] for part in parts if part.strip())
+    return ": ".join(" ".join(part.split())[:_LONGEST_SAID] for part in parts if part.strip())
