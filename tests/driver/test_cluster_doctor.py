@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
@@ -134,15 +135,10 @@ def test_what_a_full_disk_does() -> None:
     assert doctor._filled({"status": {"phase": "Running"}})[0].state == "warning"
 
 
-def test_the_survey_counts_threads_and_sees_what_listens(tmp_path) -> None:
-    async def serve() -> tuple[bool, bool]:
-        server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        async with server:
-            here = await asyncio.to_thread(survey.opens, f"127.0.0.1:{port}")
-        return here, await asyncio.to_thread(survey.opens, "127.0.0.1:1")
-
-    assert asyncio.run(serve()) == (True, False)
+def test_the_survey_counts_threads_and_sees_what_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        assert survey.opens(f"127.0.0.1:{listening.getsockname()[1]}")
+    assert not survey.opens("127.0.0.1:1")
     assert survey.threads(20) == 20
 
 
