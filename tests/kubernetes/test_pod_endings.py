@@ -138,9 +138,15 @@ def test_each_way_of_writing_too_much_is_the_agents(message: str) -> None:
         assert found.cause == "out_of_disk"
 
 
-def test_what_a_kubelet_shows_of_an_evicted_pod() -> None:
-    """Seen on Kubernetes 1.37: containers that ran are waiting to be initialised, after a restart that never was."""
-    shown = ContainerView(names.AGENT, "waiting", reason="PodInitializing", restarts=1)
+SHOWN = [
+    ContainerView(names.AGENT, "waiting", reason="PodInitializing", restarts=1),
+    ContainerView(names.AGENT, "terminated", reason="ContainerStatusUnknown", exit_code=137, restarts=1),
+]
+"""Seen on Kubernetes 1.37: containers that ran wait to be initialised, or end as nobody saw, after a restart that never was."""
+
+
+@pytest.mark.parametrize("shown", SHOWN)
+def test_what_a_kubelet_shows_of_an_evicted_pod(shown: ContainerView) -> None:
     message = 'Usage of EmptyDir volume "workspace" exceeds the limit "33554432".'
     pod = view(shown, phase="Failed", reason="Evicted", message=message)
     assert judge(pod, replace(FACTS, settled=False)) is None
@@ -150,6 +156,12 @@ def test_what_a_kubelet_shows_of_an_evicted_pod() -> None:
     pressed = judge(replace(pod, message="The node was low on resource: memory."), FACTS)
     assert isinstance(pressed, Loss)
     assert pressed.cause == "evicted"
+
+
+def test_a_container_that_its_node_has_lost_is_a_loss() -> None:
+    found = judge(view(SHOWN[1], phase="Failed"), FACTS)
+    assert isinstance(found, Loss)
+    assert found.cause == "node_lost"
 
 
 def test_a_pod_that_failed_may_still_tell_of_its_agent() -> None:

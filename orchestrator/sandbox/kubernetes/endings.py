@@ -31,6 +31,8 @@ _SUPERVISOR_FAILED = {
 }
 _OVER_LIMIT = re.compile(r"exceeds the (total )?limit|exceeded its local ephemeral storage limit")
 _OUR_VOLUMES = re.compile(r'EmptyDir volume "(ctl|inputs)"')
+_UNSEEN = "ContainerStatusUnknown"
+"""Reason of a container that the kubelet no longer found: its exit code is made up."""
 _NEVER_RAN = ("StartError", "ContainerCannotRun", "RunContainerError")
 _PREPARE = {
     41: "policy_not_enforced",
@@ -93,20 +95,28 @@ class Facts:
 def judge(view: PodView, facts: Facts) -> Ending | Loss | None:
     """Return how the agent ended, or why that is not known; None: it may be alive, or more is to be told soon."""
     agent = view.container(names.AGENT)
-    if agent is not None and agent.state == "terminated":
+    if agent is not None and agent.state == "terminated" and agent.reason != _UNSEEN:
         return _ended(view, agent, facts)
     if agent is not None and agent.restarts and agent.state == "running" and not is_over(view):
         return Loss("container_restarted", "its node was restarted, and the agent began anew with what it had left")
     if (failed := _failed_init(view)) is not None:
         return failed
-    if not view.gone and not (is_over(view) and facts.settled):
-        return None
+    if view.gone or (is_over(view) and facts.settled):
+        return _unseen(view, facts)
+    return None
+
+
+def _unseen(view: PodView, facts: Facts) -> Ending | Loss:
+    """Judge a pod that is over and does not tell how its agent ended."""
     if facts.stopped:
         return _never_ended("stopped", facts)
     if exceeded(view):
         return _exceeded(view) or _never_ended("out_of_disk", facts)
     if view.reason == "DeadlineExceeded" and ran(view):
         return _never_ended("wall_clock", facts)
+    agent = view.container(names.AGENT)
+    if agent is not None and agent.reason == _UNSEEN and not _is_being_ended(view):
+        return Loss("node_lost", agent.message or "its node has lost its containers")
     return disruption(view)
 
 
@@ -184,13 +194,11 @@ def seconds(text: str) -> float | None:
 # --- the agent's container has ended ------------------------------------------------------------------------------------------------------
 
 
-def _ended(view: PodView, agent: ContainerView, facts: Facts) -> Ending | Loss | None:  # noqa: PLR0911 - a table
+def _ended(view: PodView, agent: ContainerView, facts: Facts) -> Ending | Loss | None:
     if _whole_sandbox_died(view, agent, facts):
         return _ending(agent, "out_of_memory", facts)
     if agent.reason in _NEVER_RAN:
         return Loss("agent_start", f"its container could not start: {agent.message or agent.reason}")
-    if agent.reason == "ContainerStatusUnknown":
-        return Loss("node_lost", agent.message or "the kubelet lost its containers")
     if agent.reason == "OOMKilled" or agent.exit_code == _OUT_OF_MEMORY:
         return _ending(agent, "out_of_memory", facts)
     if exceeded(view):
