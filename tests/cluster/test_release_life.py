@@ -125,3 +125,12 @@ def test_the_driver_s_job_is_one_that_the_cluster_takes(ready: Release) -> None:
     path = f"/apis/batch/v1/namespaces/{ready.drivers}/jobs?dryRun=All"
     answer = ask("POST", path, job, user=ready.account("person"))
     assert answer.status == 201, answer
+
+
+def test_helm_test_is_green(ready: Release) -> None:
+    path = f"/api/v1/namespaces/{ready.drivers}/pods/orchestrate-doctor"
+    try:
+        ready.helm("test", "--timeout", "300s")
+    finally:
+        print(ask("GET", f"{path}/log").message)
+    assert get(path)["status"]["phase"] == "Succeeded"
