@@ -196,6 +196,19 @@ def test_sigterm_while_the_agent_lives(pod: PodFolders, agent: Agent):
     assert report(pod).interrupted is True
 
 
+@pytest.mark.parametrize("quick", ["agent", "freezer"])
+def test_sigterm_before_the_first_look(pod: PodFolders, double: Double, quick: str):
+    process = started(pod)
+    agent = Agent(pod)
+    if quick == "agent":
+        agent.end("terminated", None)
+    process.send_signal(signal.SIGTERM)
+    until((pod.path("ctl") / "stop").exists)
+    agent.end("stopped" if quick == "freezer" else "terminated", None)
+    assert finished(process) == 0
+    assert report(pod).interrupted is True
+
+
 def test_sigterm_just_after_the_agent_ended_by_itself(pod: PodFolders, agent: Agent):
     process = started(pod)
     time.sleep(0.3)

@@ -69,8 +69,8 @@ def freezer(places: Places, environment: Environment) -> None:
     orders.until_sealed()
     delivery = Relay(relay, token, index)
     report = freeze(places, plan, delivery)
-    by_itself = _ended_by_itself(report.pop("cause"))
-    report["interrupted"] = orders.interrupted and not by_itself
+    cause = report.pop("cause")
+    report["interrupted"] = cause == "terminated" or (orders.interrupted and not _ended_by_itself(cause))
     status, value = insist(gateway, "POST", "/launch/frozen", _FOREVER, report, unknown=FREEZER_UNKNOWN)
     if status != 200:
         raise PodError(

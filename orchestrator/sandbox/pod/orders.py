@@ -79,7 +79,7 @@ class Orders:
         self._pause = 0.1
         self._unknown = 0
         self.interrupted = False
-        """The pod was ended while the agent was alive, as far as could be seen a second before."""
+        """The pod was ended while the agent was alive, as far as could be seen then or a second before."""
 
     def listen(self) -> None:
         """From now on SIGTERM is noticed."""
@@ -109,7 +109,9 @@ class Orders:
         """SIGTERM. Nothing waits for a long poll, or for a gateway that does not answer."""
         if not self._dying:
             self._dying = True
-            self.interrupted = self._held
+            self.interrupted = (
+                self._held or not self._lock.is_free()
+            )  # a supervisor is told at the same time, and quick
             self._stop()
 
     def _stop(self) -> None:
