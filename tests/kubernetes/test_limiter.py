@@ -168,10 +168,21 @@ def test_who_gives_up_waiting_holds_up_nobody() -> None:
     play(use)
 
 
-@pytest.mark.parametrize(("ceiling", "floor"), [(0, 0.5), (1, 2), (5, 0), (-1, 0.5)])
+@pytest.mark.parametrize(("ceiling", "floor"), [(0, 0.5), (5, 0), (-1, 0.5)])
 def test_limits_that_make_no_sense(ceiling: float, floor: float) -> None:
-    with pytest.raises(ValueError, match="floor"):
+    with pytest.raises(ValueError, match="above 0"):
         Limiter(ceiling, floor=floor)
+
+
+def test_a_ceiling_below_the_floor_holds() -> None:
+    async def use(clock: Clock, limiter: Limiter) -> None:
+        limiter.pushed()
+        assert limiter.rate == 0.2
+        turns = takers(limiter, clock, 3)
+        await clock.run(109)
+        assert len(turns) == 2
+
+    play(use, ceiling=0.2)
 
 
 words = st.one_of(

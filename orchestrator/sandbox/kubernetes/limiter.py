@@ -30,15 +30,16 @@ class Limiter:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        if not 0 < floor <= ceiling:
-            msg = f"a limiter needs 0 < floor <= ceiling, not {floor} and {ceiling}"
+        """Begin at the ceiling. The floor is a rate at which even a server in trouble is tried, and never above the ceiling."""
+        if ceiling <= 0 or floor <= 0:
+            msg = f"a limiter needs a ceiling and a floor above 0, not {ceiling} and {floor}"
             raise ValueError(msg)
         self.rate = ceiling
         """Turns a second, at present."""
         self.waiting = 0
         """How many wait for their turn."""
         self._ceiling = ceiling
-        self._floor = floor
+        self._floor = min(floor, ceiling)
         self._clock = clock
         self._sleep = sleep
         self._queue = asyncio.Lock()  # of asyncio: first come, first served
