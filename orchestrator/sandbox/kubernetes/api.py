@@ -7,7 +7,7 @@ refused token (401) is replaced once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _SILENCE_SECONDS = 90.0
 """A watch that is this quiet is taken for dead: bookmarks come every minute."""
 PAGE = 500
+_BEGINS = b'{"type":"'
 _TURN = 50
 """So many events of a flood, and everything else has its turn."""
 
@@ -44,33 +45,32 @@ class Page:
 class WatchEvent:
     """One line of a watch. The object is decoded when it is asked for."""
 
-    __slots__ = ("_line", "_object", "_type")
+    __slots__ = ("_line", "_object", "type")
 
     def __init__(self, line: bytes) -> None:
+        """Raises ValueError: not JSON, or no event."""
         self._line = line
-        self._type: str | None = None
         self._object: dict[str, Any] | None = None
-
-    @property
-    def type(self) -> str:
+        self.type: str
         """``ADDED``, ``MODIFIED``, ``DELETED``, ``BOOKMARK`` or ``ERROR``."""
-        if self._type is None:
-            self._decode()
-        return self._type or ""
+        if line.startswith(_BEGINS):  # as API servers write it
+            self.type = line[len(_BEGINS) : line.index(b'"', len(_BEGINS))].decode()
+        else:
+            self.type = str(self._decoded().get("type"))
 
     @property
     def object(self) -> dict[str, Any]:
-        """The object; of an ERROR the Status. Raises ValueError: not JSON, or no event."""
+        """The object; of an ERROR the Status. Raises ValueError as above."""
         if self._object is None:
-            self._decode()
-        return self._object or {}
+            self._object = self._decoded()["object"]
+        return self._object
 
-    def _decode(self) -> None:
+    def _decoded(self) -> dict[str, Any]:
         event = orjson.loads(self._line)
         if not isinstance(event, dict) or not isinstance(event.get("object"), dict):
             msg = f"a watch sent what is no event: {self._line[:80]!r}"
             raise ValueError(msg)
-        self._type, self._object, self._line = str(event.get("type")), event["object"], b""
+        return event
 
 
 @dataclass(frozen=True)
@@ -219,11 +219,12 @@ class Api:
         }
         call = Call("GET", resource.path(namespace), params=params, silence_seconds=silence_seconds)
         async with self._transport.streamed(doing, call) as stream:
-            async for line in _lines(stream):
-                event = WatchEvent(line)
-                if event.type == "ERROR":
-                    raise _ended(doing, event)
-                yield event
+            async for lines in _lines(stream):
+                for line in lines:
+                    event = WatchEvent(line)
+                    if event.type == "ERROR":
+                        raise _ended(doing, event)
+                    yield event
 
     async def allowed(
         self, verb: str, resource: Resource, namespace: str, *, subresource: str = "", name: str = ""
@@ -277,8 +278,8 @@ class Api:
         return _object(doing, await self._transport.answered(doing, call))
 
 
-async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Yield lines of any length. A last one without its end was cut off by a lost connection and is dropped."""
+async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[Sequence[bytes]]:
+    """Yield whole lines of any length, some at a time. A last one without its end was cut off by a lost connection and is dropped."""
     rest: list[bytes] = []
     async for part in stream.iter_any():
         first, *others = part.split(b"\n")
@@ -287,10 +288,9 @@ async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
             continue
         lines = [b"".join(rest), *others[:-1]]
         rest = [others[-1]]
-        for number, line in enumerate(lines):
-            if number % _TURN == 0:
-                await asyncio.sleep(0)
-            yield line
+        for start in range(0, len(lines), _TURN):
+            yield lines[start : start + _TURN]
+            await asyncio.sleep(0)
 
 
 def _ended(doing: Doing, event: WatchEvent) -> Exception:

@@ -1,16 +1,19 @@
-"""The small part of a pod that we go by: a pod as JSON is 7 kB, and thousands are in flight."""
+"""The small part of a pod that we go by: a pod as JSON is 7 kB, and thousands are in flight.
+
+Named tuples, since they are made for every event: a frozen dataclass takes three times as long.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Literal, NamedTuple
 
 State = Literal["waiting", "running", "terminated"]
+_USUAL = frozenset({"PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady"})
+"""Conditions of every pod that follow from its containers."""
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerView:
+class ContainerView(NamedTuple):
     """How one container is."""
 
     name: str
@@ -27,8 +30,7 @@ class ContainerView:
     restarts: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(NamedTuple):
     """One of the pod's conditions, such as PodScheduled or DisruptionTarget."""
 
     type: str
@@ -37,8 +39,7 @@ class Condition:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class PodView:
+class PodView(NamedTuple):
     """How one pod was at ``version``."""
 
     name: str
@@ -60,6 +61,7 @@ class PodView:
     init: tuple[ContainerView, ...] = ()
     containers: tuple[ContainerView, ...] = ()
     conditions: tuple[Condition, ...] = ()
+    """Those that say more than the containers do, such as PodScheduled and DisruptionTarget."""
     marks: Mapping[str, str] | None = None
     """Labels and annotations that were asked to be kept."""
     gone: bool = False
@@ -75,10 +77,10 @@ class PodView:
 
     def ended(self) -> PodView:
         """Return the same, no longer there."""
-        return replace(self, gone=True)
+        return self._replace(gone=True)
 
 
-def pod_view(pod: Mapping[str, Any], marks: Iterable[str] = ()) -> PodView:
+def pod_view(pod: Mapping[str, Any], marks: Collection[str] = ()) -> PodView:
     """Return the small part of a pod. ``marks`` are the labels and annotations to keep. Raises ValueError: no pod."""
     about: Mapping[str, Any] = pod.get("metadata") or {}
     status: Mapping[str, Any] = pod.get("status") or {}
@@ -101,13 +103,13 @@ def pod_view(pod: Mapping[str, Any], marks: Iterable[str] = ()) -> PodView:
         deleting=about.get("deletionTimestamp") or "",
         init=tuple(map(_container, status.get("initContainerStatuses") or ())),
         containers=tuple(map(_container, status.get("containerStatuses") or ())),
-        conditions=tuple(map(_condition, status.get("conditions") or ())),
-        marks=_kept(about, marks),
+        conditions=tuple(_condition(each) for each in status.get("conditions") or () if each.get("type") not in _USUAL),
+        marks=_kept(about, marks) if marks else None,
     )
 
 
 def _kept(about: Mapping[str, Any], marks: Iterable[str]) -> dict[str, str] | None:
-    found = (about.get("labels") or {}) | (about.get("annotations") or {}) if marks else {}
+    found = (about.get("labels") or {}) | (about.get("annotations") or {})
     return {key: found[key] for key in marks if key in found} or None
 
 
@@ -116,16 +118,17 @@ def _container(status: Mapping[str, Any]) -> ContainerView:
     state: Mapping[str, Any] = status.get("state") or {}
     restarts = int(status.get("restartCount") or 0)
     if (ended := state.get("terminated")) is not None:
+        get = ended.get
         return ContainerView(
-            name=name,
-            state="terminated",
-            reason=ended.get("reason") or "",
-            message=ended.get("message") or "",
-            exit_code=ended.get("exitCode"),
-            signal=ended.get("signal"),
-            started=ended.get("startedAt") or "",
-            finished=ended.get("finishedAt") or "",
-            restarts=restarts,
+            name,
+            "terminated",
+            get("reason") or "",
+            get("message") or "",
+            get("exitCode"),
+            get("signal"),
+            get("startedAt") or "",
+            get("finishedAt") or "",
+            restarts,
         )
     if (runs := state.get("running")) is not None:
         return ContainerView(name, "running", started=runs.get("startedAt") or "", restarts=restarts)
@@ -134,6 +137,5 @@ def _container(status: Mapping[str, Any]) -> ContainerView:
 
 
 def _condition(said: Mapping[str, Any]) -> Condition:
-    return Condition(
-        said.get("type") or "", said.get("status") or "", said.get("reason") or "", said.get("message") or ""
-    )
+    get = said.get
+    return Condition(get("type") or "", get("status") or "", get("reason") or "", get("message") or "")
