@@ -144,7 +144,8 @@ class AdminSide:
 
     async def _reap(self, request: web.Request) -> web.Response:
         launch = self._find(request)
-        log.info("launch %s: sealed by the reaper", launch.id)
+        if launch.seal is None:
+            log.info("launch %s: sealed by the reaper", launch.id)
         return _json(await self._sealed(launch))
 
     async def _sealed(self, launch: Launch) -> Seal:
