@@ -106,7 +106,7 @@ class Registry:
 
     async def abandon(self) -> None:
         """Let nothing go on. The launches are lost: what is not sealed cannot be sealed by anybody."""
-        for launch in self._launches.values():
+        for launch in list(self._launches.values()):
             launch.stop_clock()
             for call in list(launch.calls):
                 call.cancel()
