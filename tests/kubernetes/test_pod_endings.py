@@ -153,7 +153,7 @@ def test_what_a_kubelet_shows_of_an_evicted_pod(shown: ContainerView) -> None:
     found = judge(pod, replace(FACTS, began=AT))
     assert isinstance(found, Ending)
     assert (found.cause, found.started, found.ended) == ("out_of_disk", AT, NOW)
-    pressed = judge(replace(pod, message="The node was low on resource: memory."), FACTS)
+    pressed = judge(pod._replace(message="The node was low on resource: memory."), FACTS)
     assert isinstance(pressed, Loss)
     assert pressed.cause == "evicted"
 
@@ -191,7 +191,7 @@ VIEWS = st.builds(
     message=st.sampled_from(["", "exceeds the limit", "low on resource"]),
     deleting=st.sampled_from(["", ENDED]),
     containers=st.lists(CONTAINERS, max_size=2).map(tuple),
-    init=st.lists(st.builds(replace, CONTAINERS, name=st.just(names.PREPARE)), max_size=1).map(tuple),
+    init=st.lists(CONTAINERS.map(lambda each: each._replace(name=names.PREPARE)), max_size=1).map(tuple),
     gone=st.booleans(),
 )
 

@@ -26,7 +26,8 @@ def inside(use: Callable[[FaultServer, KubernetesBackend], Awaitable[Any]]) -> A
             async def connecting() -> Any:
                 return server.connection
 
-            return await use(server, KubernetesBackend(SETTINGS, connecting, beat=QUICK))
+            here = SETTINGS.model_copy(update={"driver": "here"})
+            return await use(server, KubernetesBackend(here, connecting, beat=QUICK))
 
     return asyncio.run(scenario())
 
