@@ -20,6 +20,8 @@ DEFINED = re.compile(
     r"^(?P<decorator> *@.*\n)?(?: *(?:(?:async )?def|class) |(?=\w+(?:: .+)? = ))(?P<name>\w+)", re.MULTILINE
 )
 """Functions, classes and constants; what a decorator takes up is used."""
+FOR_CHARTS_TOO = "orchestrator/sandbox/kubernetes/names.py"
+"""Its words are those of the chart, whose tests hold it to them."""
 HEAVY = ("ray", "pyarrow", "boto3", "kubernetes", "duckdb")
 
 
@@ -79,6 +81,7 @@ def test_whatever_the_product_defines_it_also_uses() -> None:
     unused = {
         f"{path.relative_to(ROOT)}: {found['name']}"
         for path, text in texts.items()
+        if path != ROOT / FOR_CHARTS_TOO
         for found in DEFINED.finditer(text)
         if words[found["name"]] == 1 and not found["decorator"] and not found["name"].startswith(("pytest_", "__"))
     }
