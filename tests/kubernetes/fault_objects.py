@@ -63,7 +63,8 @@ class Objects:
         self._history: deque[Change] = deque(maxlen=history)
         self._forgotten = 100
         """Watches from before this version are answered with 410."""
-        self._backlog = backlog
+        self.backlog = backlog
+        """A watch that is behind by more events is ended, without a word."""
 
     def now(self) -> str:
         return (datetime.now(UTC) + self.skew).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -103,7 +104,7 @@ class Objects:
             self._forgotten = self._history[0].version
         self._history.append(change)
         for watcher in self.watchers:
-            watcher.offer(change, self._backlog)
+            watcher.offer(change, self.backlog)
         return made
 
     def forget_history(self) -> None:

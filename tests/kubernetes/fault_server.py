@@ -19,7 +19,8 @@ import weakref
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from types import TracebackType
 from typing import Any, Self
 
@@ -386,4 +387,6 @@ class FaultServer:
 
     async def version(self, request: web.Request, asked: Asked) -> web.Response:
         major, minor, _ = self.git_version.removeprefix("v").split(".")
-        return json({"gitVersion": self.git_version, "major": major, "minor": minor})
+        answer = json({"gitVersion": self.git_version, "major": major, "minor": minor})
+        answer.headers["Date"] = format_datetime(datetime.now(UTC) + self.objects.skew, usegmt=True)
+        return answer

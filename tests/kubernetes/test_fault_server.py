@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 
 import pytest
 from cluster_world import pod
@@ -136,7 +137,10 @@ def test_writes_are_refused_as_the_real_one_does() -> None:
         assert not (await api.allowed("create", PODS, "a", subresource="exec")).allowed
         server.logs["t-1", "agent"] = b"hello"
         assert await api.log("a", "t-1", container="agent") == b"hello"
-        assert (await api.version()).minor == 37
+        server.skew(600)
+        version = await api.version()
+        assert version.minor == 37
+        assert 590 < (version.date - datetime.now(UTC)).total_seconds() < 610
         assert made["metadata"]["uid"]
 
     serve(use, kubelet=False)

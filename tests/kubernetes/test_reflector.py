@@ -265,6 +265,23 @@ def test_a_flood_keeps_nobody_else_waiting() -> None:
     run(use, before=lambda server: server.inject("watch_floods", events=4_000, pod=pod("flood")))
 
 
+def test_a_watch_that_the_server_ended_since_it_was_read_too_slowly_goes_on() -> None:
+    async def use(server: FaultServer, api: Api, pods: Reflector) -> None:
+        await pods.synced()
+        server.plant("pods", "a", pod("t-1"))
+        view = await pods.change("t-1")
+        server.objects.backlog = 50
+        for _ in range(200):
+            phase(server, "t-1", "Running")
+        server.objects.backlog = 10_000
+        while view.version < server.objects.version:
+            view = await pods.change("t-1", view)
+        assert pods.counts["list"] == 1
+        assert pods.counts["watch"] >= 2
+
+    run(use)
+
+
 def test_retry_after_is_kept_to_between_watches() -> None:
     async def use(server: FaultServer, api: Api, pods: Reflector) -> None:
         began = time.monotonic()
