@@ -17,9 +17,10 @@ from orchestrator.sandbox.kubernetes.errors import ApiError, Remedy
 from orchestrator.sandbox.kubernetes.limiter import Limiter
 from orchestrator.sandbox.kubernetes.pending import Pending
 from orchestrator.sandbox.kubernetes.reflector import Reflector
-from orchestrator.sandbox.kubernetes.resources import LEASES, NAMESPACES, PODS
+from orchestrator.sandbox.kubernetes.resources import LEASES, NAMESPACES, PODS, Resource
 
 pytestmark = pytest.mark.cluster
+QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 
 
 def pod(name: str) -> dict:
@@ -101,6 +102,32 @@ def test_refusals_are_understood() -> None:
         assert (await refused(stale())).fault.remedy is Remedy.RELIST
         assert (await api.allowed("create", PODS, namespace)).allowed
         assert (await api.version()).major == 1
+
+    use(scenario)
+
+
+def test_a_full_quota_is_waited_for() -> None:
+    async def scenario(api: Api, namespace: str) -> None:
+        quota = {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": "pods"},
+            "spec": {"hard": {"pods": "2"}},
+        }
+        await api.create(QUOTAS, namespace, quota)
+        while not ((await api.get(QUOTAS, namespace, "pods")).get("status") or {}).get("used"):
+            await asyncio.sleep(0.2)
+        creator = Creator(api, Limiter(50.0))
+        making = [asyncio.ensure_future(creator.create(namespace, pod(f"t-{number}"))) for number in range(5)]
+        left, waited = set(making), 0
+        while left:
+            done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+            assert len(await api.list(PODS, namespace)) <= 2
+            waited += "exceeded quota: pods, requested: pods=1, used: pods=2" in creator.waiting
+            for each in done:
+                made = each.result().pod["metadata"]
+                assert await creator.delete(namespace, made["name"], uid=made["uid"])
+        assert waited
 
     use(scenario)
 
