@@ -17,9 +17,10 @@ from orchestrator.sandbox.kubernetes.errors import ApiError, Remedy
 from orchestrator.sandbox.kubernetes.limiter import Limiter
 from orchestrator.sandbox.kubernetes.pending import Pending
 from orchestrator.sandbox.kubernetes.reflector import Reflector
-from orchestrator.sandbox.kubernetes.resources import LEASES, NAMESPACES, PODS, Resource
+from orchestrator.sandbox.kubernetes.resources import LEASES, PODS, Resource
 
 pytestmark = pytest.mark.cluster
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 
 

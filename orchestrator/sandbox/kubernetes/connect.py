@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _TOKEN_SECONDS = 60.0
 """A token is read again after this long: service account tokens are replaced long before they expire."""
+_LOGGED = 1000
+"""Lines of its log that are kept."""
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -255,17 +258,14 @@ def _complaining(load: Callable[[], _T], what: str = "what identifies us") -> _T
 
 @contextmanager
 def _heard() -> Iterator[list[str]]:
-    """Collect what the official client only logs."""
+    """Collect what the official client only logs; it is there when the context is left."""
     said: list[str] = []
-
-    class Hearing(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            said.append(" ".join(record.getMessage().split())[:300])
-
-    handler = Hearing(logging.ERROR)
+    handler = BufferingHandler(_LOGGED)
+    handler.setLevel(logging.ERROR)
     root = logging.getLogger()
     root.addHandler(handler)
     try:
         yield said
     finally:
         root.removeHandler(handler)
+        said += [" ".join(record.getMessage().split())[:300] for record in handler.buffer]
