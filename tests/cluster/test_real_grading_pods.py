@@ -24,7 +24,7 @@ from orchestrator.records import keys
 from orchestrator.records.ids import TrialId
 from orchestrator.records.manifest import RunManifest
 from orchestrator.records.verdict import Verdict
-from orchestrator.sandbox.kubernetes.resources import PODS
+from orchestrator.sandbox.kubernetes.resources import PODS, Resource
 from orchestrator.storage.bundles import BundleCache
 from orchestrator.storage.file import FileStore
 
@@ -261,6 +261,30 @@ def test_a_pod_whose_grader_died_ends_by_itself_and_is_deleted_by_the_next(world
         return False
 
     assert run(scene) == [1, 0]
+
+
+CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
+
+
+@pytest.mark.parametrize(
+    ("after", "result"), [(RIGHT, "passed"), ({"src/auth.py": "import os\nwhile True: os.fork()\n"}, "failed")]
+)
+def test_a_task_that_asks_for_gvisor_is_graded_under_it(world: GraderWorld, after: Files, result: str) -> None:
+    kernel = {"id": "kernel", "type": "command", "run": "grep -q gVisor /proc/version"}
+    environment = {"requires": ["python3"], "isolation": "gvisor", "resources": {"processes": 64}}
+    world.task(BEFORE, [CHECK, kernel], hidden=HIDDEN, environment=environment)
+    world.left(after)
+
+    async def scene(cluster: GradingCluster) -> Verdict | None:
+        if await cluster.api.find(CLASSES, "", "gvisor") is None:
+            return None
+        return await cluster.grade(world, runtime_classes={"gvisor": "gvisor"})
+
+    verdict = run(scene)
+    if verdict is None:
+        pytest.skip("the cluster has no RuntimeClass gvisor")
+    assert verdict.result == result, lines(verdict)
+    assert {check.id: check.passed for check in verdict.checks} == {"hidden_tests": result == "passed", "kernel": True}
 
 
 @pytest.mark.timeout(600)
