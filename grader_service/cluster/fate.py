@@ -58,8 +58,8 @@ def fate_of(view: PodView, waits: Sequence[int]) -> Fate:
 
 
 def _problem(view: PodView, waits: Sequence[int]) -> tuple[str, str | None]:
-    if view.reason in _PASSING:
-        return _PASSING[view.reason], f"{view.reason}: {view.message}"
+    if view.reason:  # only what befalls a pod as a whole has one
+        return _PASSING.get(view.reason, "grading_pod"), f"{view.reason}: {view.message}"
     prepare = view.container(names.PREPARE)
     if prepare is not None and prepare.state == "terminated" and prepare.exit_code:
         return _told(prepare)

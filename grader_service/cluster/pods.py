@@ -17,7 +17,7 @@ from pydantic import JsonValue
 from grader_service.checks.case import Pair, PairEnd
 from grader_service.cluster.door import Door, Ticket, host_address
 from grader_service.cluster.fate import Fate, fate_of, pair_end, spilled_end
-from grader_service.cluster.render import OWNER, PodOrder, inputs, render
+from grader_service.cluster.render import OWNER, PodOrder, inputs, render, subject_name
 from grader_service.settings import GradingPods
 from orchestrator.errors import SandboxError
 from orchestrator.records.manifest import ManifestTask
@@ -33,7 +33,7 @@ log = logging.getLogger("grader_service")
 _SWEEP_SECONDS = 60.0
 _ENDED_SECONDS = 300.0
 """A pod of another grader that ended so long ago is nobody's."""
-_STATUS_SECONDS = 20.0
+_STATUS_SECONDS = 60.0
 """How long the kubelet may take to tell of a container that has ended."""
 _LEAVE_SECONDS = 10.0
 _NOT_A_NAME = re.compile(r"[^a-z0-9]+")
@@ -140,23 +140,33 @@ class PodPairs:
             await asyncio.gather(*both, return_exceptions=True)
 
     async def _delivered(self, view: PodView, ticket: Ticket) -> dict[int, PairEnd]:
-        """Return the ends of the pairs whose results are here; of a subject that had ended first the kubelet tells how."""
+        """Return the ends of the pairs whose results are here.
+
+        Where a subject had ended before its tests, the cluster has to say how: it may have ended with its pod. Raises SandboxError then.
+        """
         found = {}
         for index, future in enumerate(ticket.results):
             if future.done() and not future.cancelled():
                 result = future.result()
-                last = await self._settled(view.name, index) if result.subject_gone else None
+                last = await self._settled(view, index) if result.subject_gone else None
                 found[index] = pair_end(result, last, index)
         return found
 
-    async def _settled(self, name: str, index: int) -> PodView | None:
-        """Wait for the kubelet's word on a subject that has ended."""
+    async def _settled(self, view: PodView, index: int) -> PodView:
+        """Wait for the kubelet's word on a subject that has ended. Raises SandboxError when that was not its own doing, or never told."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_STATUS_SECONDS):
-                view = self._pods.get(name)
-                while view is not None and not view.gone and not fate_of(view, ()).ended(index):
-                    view = await self._pods.change(name, view)
-        return self._pods.get(name)
+                while not fate_of(view, ()).ended(index) and not view.gone:
+                    view = await self._pods.change(view.name, view)
+        fate = fate_of(view, ())
+        if fate.spilled:
+            return view
+        if fate.problem is not None:
+            raise SandboxError(f"grading pod {view.name}: {fate.problem}", cause=fate.cause)
+        if not fate.ended(index):
+            msg = f"grading pod {view.name}: the cluster does not say how {subject_name(index)} ended, within {_STATUS_SECONDS:g} s"
+            raise SandboxError(msg, cause="grading_status")
+        return view
 
     async def _fate(self, view: PodView, ticket: Ticket) -> Fate:
         """Wait until nothing more can come of the pod. Raises SandboxError unless a subject has caused it."""

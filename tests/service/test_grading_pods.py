@@ -108,6 +108,20 @@ OURS: dict[str, tuple[Script, str]] = {
 }
 
 
+def test_a_subject_that_ended_with_its_pod_has_not_failed(tmp_path: Path) -> None:
+    """Its tests may have been reported as failed by then."""
+
+    async def goes(play: Play) -> None:
+        await play.started["runner"].wait()
+        await asyncio.sleep(0.1)
+        await play.kubelet.delete(play.key)
+
+    played = script(runner=reports(code=1, subject_gone=True), subject=ends(after=20))
+    with pytest.raises(SandboxError) as caught:
+        graded(Script(played.behaviours, befalls=goes), tmp_path)
+    assert caught.value.cause == "pod_deleted"
+
+
 @pytest.mark.parametrize("name", OURS)
 def test_what_is_not_the_subjects_doing_is_infrastructure(tmp_path: Path, name: str) -> None:
     played, cause = OURS[name]
