@@ -76,7 +76,7 @@ def _problem(view: PodView, waits: Sequence[int]) -> tuple[str, str | None]:
     if view.phase in {"Failed", "Succeeded"} and waits:
         return (
             "grading_pod",
-            f"it ended as {view.phase} without a result: {view.reason or 'no reason given'} {view.message}",
+            f"it ended as {view.phase} without a result. {view.message}",
         )
     return "", None
 
