@@ -76,7 +76,7 @@ class Remote:
         from orchestrator.cli.watching import follow_to_its_end
 
         watch = JobWatch(self.site.api, self.site.namespace, run)
-        return await follow_to_its_end(store, run, _LOOK_SECONDS, self.settings, watch, as_json=as_json)
+        return await follow_to_its_end(store, run, _LOOK_SECONDS, self.settings, watch, as_json=as_json, ours=True)
 
     def _command(self, word: str, run: str) -> str:
         return f"{program()} {word} {run}{self.store_option}"

@@ -19,6 +19,8 @@ _GIVE_UP_TERMS = 10
 """Terms of silence after which a driver is not waited for any longer."""
 _STUCK_SECONDS = 60.0
 """For so long a Job's driver that cannot start is waited for, once it was said why."""
+_LEAVES, _STOPS = "stops watching, not the run", "stops it in order, twice leaves it alone"
+"""What an interrupt does."""
 _NOBODY = frozenset({"waiting", "interrupted", "silent"})
 """States in which nobody is known to drive the run."""
 
@@ -37,12 +39,22 @@ async def watch_run(text: str, interval: float, settings: Settings, *, as_json: 
 
 
 async def follow_to_its_end(
-    store: ObjectStore, run: str, interval: float, settings: Settings, watch: JobWatch | None, *, as_json: bool
+    store: ObjectStore,
+    run: str,
+    interval: float,
+    settings: Settings,
+    watch: JobWatch | None,
+    *,
+    as_json: bool,
+    ours: bool = False,
 ) -> int:
-    """Follow a run, with its Job if there is one, print its report, and return the exit code that its driver would have."""
+    """Follow a run, with its Job if there is one, print its report, and return the exit code that its driver would have.
+
+    ``ours``: it was started here, so that an interrupt stops it.
+    """
     from orchestrator.cli.read import print_report
 
-    standing, job = await _follow(store, run, interval, watch)
+    standing, job = await _follow(store, run, interval, watch, _STOPS if ours else _LEAVES)
     await print_report(store, run, as_json=as_json)
     holder = standing.sight.holder
     unheard = holder is None or holder.release is None  # else it said itself how it ended
@@ -53,7 +65,7 @@ async def follow_to_its_end(
 
 
 async def _follow(
-    store: ObjectStore, run: str, interval: float, watch: JobWatch | None
+    store: ObjectStore, run: str, interval: float, watch: JobWatch | None, interrupt: str = _LEAVES
 ) -> tuple[Standing, JobSight | None]:
     """Look until nobody drives the run any longer and no Job will, or nothing is left of it."""
     from orchestrator.cli.overview_view import live_line
@@ -66,7 +78,7 @@ async def _follow(
             sight = await lookout.look()  # before the records, so that a driver that has let go has written them all
             standing = Standing(await reader.read(), sight)
             job = await watch.look() if watch is not None and standing.state in _NOBODY else None
-            told = _tell(screen, standing, watch, job, told)
+            told = _tell(screen, standing, (watch, job), interrupt, told)
             before, line = line, live_line(standing)
             if line != before and screen.takes_turn():
                 screen.say(line)
@@ -89,10 +101,13 @@ def _goes_on(standing: Standing, watch: JobWatch | None, job: JobSight | None) -
     return job.may_come and watch.stuck_s < _STUCK_SECONDS
 
 
-def _tell(screen: Screen, standing: Standing, watch: JobWatch | None, job: JobSight | None, told: str) -> str:
+def _tell(
+    screen: Screen, standing: Standing, seen: tuple[JobWatch | None, JobSight | None], interrupt: str, told: str
+) -> str:
     """Say once who drives, and that nobody does, or gives no sign of life. Returns what was said."""
     from orchestrator.report.program import program
 
+    watch, job = seen
     run, holder, state = standing.data.manifest.run, standing.sight.holder, standing.state
     words = ""
     if job is not None:
@@ -102,7 +117,7 @@ def _tell(screen: Screen, standing: Standing, watch: JobWatch | None, job: JobSi
     elif state == "waiting":
         words = f"run {run} waits for a driver; start one with: {program()} resume {run}"
     elif state == "running":
-        words = f"{holder} drives run {run}; Ctrl-C stops watching, not the run"
+        words = f"{holder} drives run {run}; Ctrl-C {interrupt}"
     elif state == "silent" and holder is not None:
         words = (
             f"{holder} gives no sign of life for {holder.claim.term_s:.0f} s; it may come back. "

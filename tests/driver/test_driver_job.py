@@ -161,6 +161,7 @@ FULL = {
     "reason": "Unschedulable",
     "message": "0/1 nodes are available: 1 Insufficient cpu.",
 }
+GONE = {"name": "driver", "state": {"terminated": {"exitCode": 75, "reason": "Error"}}}
 START = {
     "name": "driver",
     "state": {"terminated": {"exitCode": 128, "reason": "StartError", "message": "exec orchestrate: no such file"}},
@@ -175,16 +176,6 @@ CODE = {"name": "driver", "state": {"terminated": {"exitCode": 2, "reason": "Err
         ({"phase": "Pending", "conditions": [FULL]}, "waiting", f"Unschedulable: {FULL['message']}"),
         ({"phase": "Pending"}, "waiting", ""),
         ({"phase": "Running"}, "running", ""),
-        (
-            {"phase": "Failed", "reason": "Evicted", "message": "The node was low on memory."},
-            "waiting",
-            "Evicted: The node was low on memory.",
-        ),
-        (
-            {"phase": "Failed", "containerStatuses": [START]},
-            "waiting",
-            "its driver ended with exit code 128 (StartError): exec orchestrate: no such file",
-        ),
     ],
 )
 def test_why_a_driver_does_not_start(play, status: dict[str, Any], state: str, trouble: str) -> None:
@@ -195,6 +186,30 @@ def test_why_a_driver_does_not_start(play, status: dict[str, Any], state: str, t
     seen = play(course)
     assert (seen.state, seen.trouble) == (state, trouble)
     assert seen.may_come
+
+
+@pytest.mark.parametrize(
+    ("status", "before"),
+    [
+        (
+            {"phase": "Failed", "reason": "Evicted", "message": "The node was low on memory."},
+            "Evicted: The node was low on memory.",
+        ),
+        ({"phase": "Failed", "containerStatuses": [GONE]}, "its driver ended with exit code 75 (Error)"),
+        (
+            {"phase": "Failed", "containerStatuses": [START]},
+            "its driver ended with exit code 128 (StartError): exec orchestrate: no such file",
+        ),
+    ],
+)
+def test_a_driver_that_ended_is_followed_by_another(play, status: dict[str, Any], before: str) -> None:
+    async def course(server: FaultServer, api: Api) -> Any:
+        await add_pod(server, await add_job(api, "r", 1), **status)
+        return await look_at_job(api, DRIVERS, "r")
+
+    seen = play(course)
+    assert (seen.state, seen.trouble, seen.before) == ("waiting", "", before)
+    assert str(seen).endswith(f"makes another driver, since {before}")
 
 
 def test_a_job_without_a_pod_says_what_refuses_its_pods(play) -> None:

@@ -29,6 +29,8 @@ class JobSight:
     """Its newest pod; empty when it has none."""
     trouble: str = ""
     """What the cluster says that keeps a driver from starting, or why the Job failed; empty when nothing is wrong."""
+    before: str = ""
+    """How the last driver ended, where the Job makes another one by itself."""
 
     @property
     def may_come(self) -> bool:
@@ -44,6 +46,8 @@ class JobSight:
             "complete": f"Job {self.name} has ended",
             "failed": f"Job {self.name} failed",
         }
+        if self.before:
+            return f"Job {self.name} makes another driver, since {self.before}"
         return f"{words[self.state]}{f': {self.trouble}' if self.trouble else ''}"
 
 
@@ -115,6 +119,8 @@ async def look_at_job(api: Api, namespace: str, run: str) -> JobSight:
         return JobSight("failed", name, pod_name, _joined([*_words(ended), *([_died(pod)] if pod else [])]))
     if pod is None:
         return JobSight("waiting", name, "", await _events(api, namespace, name))
+    if (pod.get("status") or {}).get("phase") == "Failed" or "deletionTimestamp" in pod["metadata"]:
+        return JobSight("waiting", name, pod_name, before=_died(pod) or f"pod {pod_name} is being deleted")
     trouble = pod_trouble(pod)
     return JobSight("running" if not trouble and _runs(pod) else "waiting", name, pod_name, trouble)
 
@@ -133,7 +139,7 @@ def pod_trouble(pod: Mapping[str, Any]) -> str:
 
 
 def _runs(pod: Mapping[str, Any]) -> bool:
-    return (pod.get("status") or {}).get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+    return (pod.get("status") or {}).get("phase") == "Running"
 
 
 def _died(pod: Mapping[str, Any]) -> str:
