@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from orchestrator.driver.kubernetes.job import delete_job, is_over, jobs_of, start_job
 from orchestrator.driver.kubernetes.sight import JobWatch, look_at_job
 from orchestrator.driver.kubernetes.site import Site, open_site
+from orchestrator.driver.lease import read_holder
 from orchestrator.driver.lookout import Lookout, ask_to_stop, ask_to_stop_later
 from orchestrator.driver.place import KUBERNETES
 from orchestrator.errors import OrchestrateError, SpecError
@@ -57,6 +58,7 @@ class Remote:
         manifest = await make("")
         run = manifest.run
         stop.hint = f"Go on with: {self._command('resume', run)}"
+        before = await read_holder(place.store, run)
         try:
             name = await start_job(self.site, run, self.arguments)
         except OrchestrateError as error:
@@ -70,13 +72,14 @@ class Remote:
         stop.left = "left; the run goes on."
         stop.hint = f"Come back with: {self._command('watch', run)}"
         stop.use(RemoteRun(place.store, self.site.api, self.site.namespace, run))
-        return await self._follow(place.store, run, as_json=as_json)
+        since = 0 if before is None else before.claim.epoch
+        return await self._follow(place.store, run, since, as_json=as_json)
 
-    async def _follow(self, store: ObjectStore, run: str, *, as_json: bool) -> int:
+    async def _follow(self, store: ObjectStore, run: str, since: int, *, as_json: bool) -> int:
         from orchestrator.cli.watching import follow_to_its_end
 
         watch = JobWatch(self.site.api, self.site.namespace, run)
-        return await follow_to_its_end(store, run, _LOOK_SECONDS, self.settings, watch, as_json=as_json, ours=True)
+        return await follow_to_its_end(store, run, _LOOK_SECONDS, self.settings, watch, as_json=as_json, since=since)
 
     def _command(self, word: str, run: str) -> str:
         return f"{program()} {word} {run}{self.store_option}"

@@ -21,6 +21,8 @@ _STUCK_SECONDS = 60.0
 """For so long a Job's driver that cannot start is waited for, once it was said why."""
 _LEAVES, _STOPS = "stops watching, not the run", "stops it in order, twice leaves it alone"
 """What an interrupt does."""
+_SURE = frozenset({"running", "complete"})
+"""States that no Job changes."""
 _NOBODY = frozenset({"waiting", "interrupted", "silent"})
 """States in which nobody is known to drive the run."""
 
@@ -46,22 +48,25 @@ async def follow_to_its_end(
     watch: JobWatch | None,
     *,
     as_json: bool,
-    ours: bool = False,
+    since: int | None = None,
 ) -> int:
     """Follow a run, with its Job if there is one, print its report, and return the exit code that its driver would have.
 
-    ``ours``: it was started here, so that an interrupt stops it.
+    ``since``: it was started here, after the driver of this epoch, so that an interrupt stops it.
     """
     from orchestrator.cli.read import print_report
 
-    standing, job = await _follow(store, run, interval, watch, _STOPS if ours else _LEAVES)
+    standing, job = await _follow(store, run, interval, watch, _LEAVES if since is None else _STOPS)
     await print_report(store, run, as_json=as_json)
     holder = standing.sight.holder
-    unheard = holder is None or holder.release is None  # else it said itself how it ended
-    if job is not None and watch is not None and job.state == "failed" and unheard:
+    unheard = (
+        holder is None or holder.release is None or holder.claim.epoch <= (since or 0)
+    )  # else it said itself how it ended
+    failed = job is not None and job.state == "failed" and unheard
+    if failed and job is not None and watch is not None:
         words = await watch.last_words(job)
         print(f"{job}" + (f"; the end of its log:\n{words}" if words else ""), file=sys.stderr)
-    return _ending(standing, settings, job)
+    return _ending(standing, settings, job, unheard=failed)
 
 
 async def _follow(
@@ -77,7 +82,7 @@ async def _follow(
         while True:
             sight = await lookout.look()  # before the records, so that a driver that has let go has written them all
             standing = Standing(await reader.read(), sight)
-            job = await watch.look() if watch is not None and standing.state in _NOBODY else None
+            job = await watch.look() if watch is not None and standing.state not in _SURE else None
             told = _tell(screen, standing, (watch, job), interrupt, told)
             before, line = line, live_line(standing)
             if line != before and screen.takes_turn():
@@ -93,12 +98,12 @@ async def _follow(
 def _goes_on(standing: Standing, watch: JobWatch | None, job: JobSight | None) -> bool:
     """Return whether there is anything to wait for."""
     state = standing.state
-    if state not in _NOBODY:
+    if state in _SURE:
         return state == "running"
-    if watch is None or job is None:  # no Job, or a cluster that does not answer just now
-        waits = state != "interrupted" or watch is not None
-        return waits and not _is_given_up(standing)
-    return job.may_come and watch.stuck_s < _STUCK_SECONDS
+    if watch is not None and job is not None:  # also after a stop: it may have been started again
+        return job.may_come and watch.stuck_s < _STUCK_SECONDS
+    waits = state in {"waiting", "silent"} or (state == "interrupted" and watch is not None)
+    return waits and not _is_given_up(standing)
 
 
 def _tell(
@@ -137,14 +142,14 @@ def _is_given_up(standing: Standing) -> bool:
     )
 
 
-def _ending(standing: Standing, settings: Settings, job: JobSight | None) -> int:
+def _ending(standing: Standing, settings: Settings, job: JobSight | None, *, unheard: bool = False) -> int:
     """Say what is left and return the exit code: what its driver said, or for one that died or fell silent, 5."""
     from orchestrator.cli.announce import ending
     from orchestrator.cli.overview_view import driver_words, next_step
     from orchestrator.report.text import plural
 
     holder, state = standing.sight.holder, standing.state
-    if state in _NOBODY:
+    if unheard or state in _NOBODY or (job is not None and job.may_come):
         left, who = plural(standing.left, "trial"), driver_words(standing.sight)
         if job is not None and job.may_come:
             who = f"{job}; it starts by itself once that is mended"

@@ -39,9 +39,7 @@ async def refused(server: FaultServer, job: dict[str, Any]) -> None:
     ended = {"terminated": {"exitCode": 2, "reason": "Error"}}
     pod = await add_pod(server, job, phase="Failed", containerStatuses=[{"name": "driver", "state": ended}])
     server.logs[pod, "driver"] = b"provider 'acme' is gone\n"
-    failed = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy"}
-    key = ("jobs", job["metadata"]["namespace"], job["metadata"]["name"])
-    server.objects.put("MODIFIED", key, {**job, "status": {"conditions": [failed]}})
+    end(server, job)
 
 
 def driven(store: FileStore, reason: str | None) -> Starter:
@@ -56,8 +54,16 @@ def driven(store: FileStore, reason: str | None) -> Starter:
         if reason is not None:
             let_go = Release(epoch=1, at=2, reason=reason, detail="by anna@box")
             await store.create(keys.release(run, 1), let_go.to_bytes())
+            end(server, job)
 
     return start
+
+
+def end(server: FaultServer, job: dict[str, Any]) -> None:
+    """Have a Job end as its policy says of a driver's exit code."""
+    failed = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy"}
+    key = ("jobs", job["metadata"]["namespace"], job["metadata"]["name"])
+    server.objects.put("MODIFIED", key, {**job, "status": {"conditions": [failed]}})
 
 
 @pytest.fixture
@@ -118,6 +124,22 @@ def test_following_ends_as_the_driver_did(
         done = in_process(*SUBMIT, "--run-id", "r1")
     assert done.returncode == code, done.stderr
     assert "run r1 " in done.stdout
+
+
+def test_a_run_that_was_stopped_before_is_followed_until_its_new_driver_ends(
+    in_process: Orchestrate, cluster, tmp_path: Path
+) -> None:
+    store = FileStore(tmp_path / "store")
+
+    async def stopped_then_refused(server: FaultServer, job: dict[str, Any]) -> None:
+        first = job["metadata"]["name"].endswith("-1")
+        await (driven(store, "stopped") if first else refused)(server, job)
+
+    with cluster(stopped_then_refused):
+        first = in_process(*SUBMIT, "--run-id", "r1")
+        second = in_process("resume", "r1", "--store", tmp_path / "store")
+    assert (first.returncode, second.returncode) == (130, 5)
+    assert "provider 'acme' is gone" in second.stderr
 
 
 def test_another_version_is_refused_before_anything_is_written(
