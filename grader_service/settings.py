@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,8 @@ from orchestrator.sandbox.kubernetes import names
 from orchestrator.spec.base import Bytes
 
 PREFIX = "GRADER_SERVICE_"
+_SERVICE_LINK = re.compile(r"HOST|PORT(_.*)?")
+"""What a cluster makes of a Service that is called ``grader``, for every pod that has not said no."""
 _SOCKET_BYTES = 107
 _DNS_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 
@@ -176,7 +179,8 @@ def read_token(where: str, field: str, path: Path) -> str:
 
 def read_settings(environ: Mapping[str, str] | None = None) -> GraderSettings:
     """Read ``GRADER_SERVICE_*``. Raises SpecError naming every variable that is wrong or unknown."""
-    values = {k.removeprefix(PREFIX).lower(): v for k, v in (environ or os.environ).items() if k.startswith(PREFIX)}
+    named = {k.removeprefix(PREFIX): v for k, v in (environ or os.environ).items() if k.startswith(PREFIX)}
+    values = {name.lower(): value for name, value in named.items() if not _SERVICE_LINK.fullmatch(name)}
     try:
         return GraderSettings.model_validate(values)
     except ValidationError as error:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from grader_service.settings import read_service_file, read_token
+from grader_service.settings import read_service_file, read_settings, read_token
 from orchestrator.errors import SpecError
 
 GOOD: dict[str, Any] = {"store": "s3://b", "tokens": {"driver": "/run/t"}, "folder": "/var/lib/grader"}
@@ -62,3 +62,10 @@ def test_a_service_with_a_wrong_file_ends_with_2(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "tokens: Field required" in done.stderr
+
+
+def test_variables_that_a_cluster_makes_of_its_services_are_no_settings() -> None:
+    made = {"GRADER_SERVICE_HOST": "198.18.0.1", "GRADER_SERVICE_PORT": "8080", "GRADER_SERVICE_PORT_HTTP": "8080"}
+    assert read_settings({**made, "GRADER_SERVICE_CHECK_SECONDS": "7"}).check_seconds == 7
+    with pytest.raises(SpecError, match="GRADER_SERVICE_PART"):
+        read_settings({"GRADER_SERVICE_PART": "1"})
