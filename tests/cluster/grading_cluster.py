@@ -34,10 +34,11 @@ from orchestrator.sandbox.kubernetes.creator import Creator
 from orchestrator.sandbox.kubernetes.errors import ApiError
 from orchestrator.sandbox.kubernetes.limiter import Limiter
 from orchestrator.sandbox.kubernetes.reflector import Reflector
-from orchestrator.sandbox.kubernetes.resources import NAMESPACES, PODS, Resource
+from orchestrator.sandbox.kubernetes.resources import PODS, Resource
 
 NODE = "198.18.0.1"
 
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 POLICIES = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
 IMAGE = "ORCHESTRATE_TEST_CONTROL_IMAGE"
 
