@@ -32,6 +32,8 @@ _CHUNK = 1 << 20
 _PER_ADDRESS = 16
 """Connections from one pod: its containers need one each."""
 _IDLE_SECONDS = 30.0
+_REFUSAL_SECONDS = 0.1
+"""Pause before a refusal: a subject that asks in a loop costs little."""
 
 
 class PairResult(Record):
@@ -99,10 +101,10 @@ class Door:
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
         if request.method == "PUT" and words[:2] == ["grading", "results"] and len(words) == 3:
             ticket = self._runners.get(token)
-            return web.Response(status=401) if ticket is None else await _take(request, ticket, words[2])
+            return await _refusal() if ticket is None else await _take(request, ticket, words[2])
         ticket = self._prepares.get(token)
         if ticket is None:
-            return web.Response(status=401)
+            return await _refusal()
         if (request.method, request.path) == ("POST", "/grading/prepared"):
             return self._give_up(token, ticket)
         if (request.method, request.path) == ("GET", "/grading/inputs") and not ticket.prepared:
@@ -141,6 +143,11 @@ class _Counted(web.Server):
             self._open[peer] -= 1
             if not self._open[peer]:
                 del self._open[peer]
+
+
+async def _refusal() -> web.Response:
+    await asyncio.sleep(_REFUSAL_SECONDS)
+    return web.Response(status=401)
 
 
 async def _take(request: web.BaseRequest, ticket: Ticket, index: str) -> web.Response:
