@@ -20,7 +20,7 @@ import time
 from typing import Any
 
 from grader_service.checker.jail import protect
-from grader_service.checker.warden import read_answer
+from grader_service.checker.warden import oom_kills, read_answer
 from grader_service.pod import wire
 
 _CHANNEL = 3
@@ -37,7 +37,10 @@ def main() -> None:
     plan = wire.read_plan(wire.RUN_PLAN)
     try:
         line = _joined(plan["join_seconds"])
+        killed = oom_kills()
         result = run(plan, line, environment.get("PATH", os.defpath))
+        if oom_kills() != killed:
+            wire.end(wire.MEMORY, "hidden tests met their memory limit; raise GRADER_SERVICE_RUNNER_MEMORY_BYTES")
         body = json.dumps(result).encode()
         wire.ask_until(environment, "PUT", f"/grading/results/{plan['index']}", body)
     except wire.Unknown as error:

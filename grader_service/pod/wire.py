@@ -24,13 +24,15 @@ SOCKET = f"{LINE}/line"
 RESULT_BYTES = 1 << 20
 """The most that a result has."""
 
-POLICY, UNREACHABLE, INPUTS, UNKNOWN, OTHER = 41, 43, 44, 45, 49
-"""Exit codes: the network is open; the grader does not answer; what came is not usable; it does not know the token; anything else."""
+POLICY, UNREACHABLE, INPUTS, UNKNOWN, MEMORY, OTHER = 41, 43, 44, 45, 46, 49
+"""Exit codes: the network is open; the grader does not answer; what came is not usable; it does not know the token; hidden tests met
+their memory limit; anything else."""
 CAUSES = {
     POLICY: "policy_not_enforced",
     UNREACHABLE: "grader_unreachable",
     INPUTS: "grading_inputs",
     UNKNOWN: "grader_restarted",
+    MEMORY: "grading_memory",
     OTHER: "grading_pod",
 }
 NOT_JOINED, PROCESSES, DEADLINE = 121, 123, 124
