@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -315,3 +316,50 @@ def test_no_trial_starts_without_walls(ready: Release, without: Any, launch: int
     assert [(code, said["cause"]) for code, said in met] == [(41, "policy_not_enforced")] * 5
     code, said = until(lambda: (got := _prepared(ready, launch + 9)) and got[0] == 0 and got, "the walls are back", 60)
     assert code == 0, said
+
+
+AGENTS = "/apis/apps/v1/namespaces/kube-system/daemonsets/policy-agent"
+
+
+@contextmanager
+def _without_enforcement() -> Iterator[None]:
+    """Nobody enforces policies on new pods, for a while."""
+
+    def select(node: str | None) -> None:
+        patch = {"spec": {"template": {"spec": {"nodeSelector": {"no-such-node": node}}}}}
+        assert ask("PATCH", AGENTS, patch, kind="application/merge-patch+json").status == 200
+
+    select("anywhere")
+    try:
+        until(lambda: get(AGENTS)["status"]["currentNumberScheduled"] == 0, "no node has its agent", 60)
+        until(
+            lambda: not get("/api/v1/namespaces/kube-system/pods?labelSelector=app=policy-agent")["items"],
+            "none runs",
+            60,
+        )
+        yield
+    finally:
+        select(None)
+        until(lambda: get(AGENTS)["status"].get("numberReady"), "policies are enforced again", 120)
+
+
+@pytest.mark.slow
+def test_no_agent_starts_while_nobody_enforces_policies(ready: Release) -> None:
+    if ask("GET", AGENTS).status != 200:
+        pytest.skip("how this cluster enforces policies is not known here")
+    path = f"/api/v1/namespaces/{ready.trials}/pods"
+    pod = _launched(ready, 50)
+    here = f"{path}/{pod['metadata']['name']}"
+    with _without_enforcement():
+        assert ask("POST", path, pod, user=ready.account("driver")).status == 201
+        time.sleep(15)  # far longer than a pod needs
+        status = get(here)["status"]
+        met = _ending(here)
+    try:
+        states = [each["state"] for each in status.get("containerStatuses", [])]
+        assert not [each for each in states if "running" in each or "terminated" in each], status
+        assert met is None or json.loads(met["message"])["cause"] in ("policy_not_enforced", "gateway_unreachable")
+        ended = until(lambda: _ending(here), "prepare ends once policies are enforced again", 60)
+        assert ended["exitCode"] == 0, ended
+    finally:
+        ask("DELETE", here, {"gracePeriodSeconds": 0})

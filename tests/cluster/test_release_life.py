@@ -129,8 +129,12 @@ def test_the_driver_s_job_is_one_that_the_cluster_takes(ready: Release) -> None:
 
 def test_helm_test_is_green(ready: Release) -> None:
     path = f"/api/v1/namespaces/{ready.drivers}/pods/orchestrate-doctor"
-    try:
-        ready.helm("test", "--timeout", "300s")
-    finally:
-        print(ask("GET", f"{path}/log").message)
-    assert get(path)["status"]["phase"] == "Succeeded"
+    said = []
+    for _ in range(3):  # it asks with a person's patience, and other tests keep the node busy
+        try:
+            ready.helm("test", "--timeout", "300s")
+        except AssertionError:
+            said.append(ask("GET", f"{path}/log").message)
+        else:
+            break
+    assert get(path)["status"]["phase"] == "Succeeded", "\n".join(said)
