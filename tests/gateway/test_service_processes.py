@@ -19,6 +19,8 @@ from orchestrator.spec.scripts import Script
 from orchestrator.storage.bundles import publish
 from orchestrator.storage.open import open_store
 
+SCRIPT = Script.model_validate_json(json.dumps({"conversations": [{"turns": [{"text": "hello"}]}]}))
+
 
 @asynccontextmanager
 async def service(name, file, log):
@@ -58,8 +60,7 @@ class Served(PodWorld):
 
 async def life(here):
     """Live through a launch, the end of its gateway by SIGTERM, and what is left of it for the next one."""
-    script = Script.model_validate_json(json.dumps({"conversations": [{"turns": [{"text": "hello"}]}]}))
-    scripts = await publish(here.store, "world", scripts_bundle({"task-1": script}))
+    scripts = await publish(here.store, "world", scripts_bundle({"task-1": SCRIPT}))
     async with here.service("relay"), here.client:
         async with here.service("gateway") as gateway:
             done, idle = await here.begun(1, scripts), await here.begun(2, scripts)
