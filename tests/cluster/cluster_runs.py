@@ -152,7 +152,7 @@ class Runs:
         """Fail unless nothing is lost and nothing doubled, in the store and in the cluster. Returns what is left."""
         left = self.left(run)
         assert not left.problems(), "\n".join([*left.problems(), str(left.causes)])
-        until(lambda: not self.pods(run), "the run's pods are gone", 60)
+        until(lambda: all(is_over(pod) for pod in self.pods(run)), "none of the run's pods runs", 90)
         return left
 
     # --- what runs ---------------------------------------------------------------------------------------------------------------
@@ -177,6 +177,11 @@ class Runs:
             return [pid for pid, _ in found]
         spaces = {os.readlink(f"/proc/{pid}/ns/pid") for pid, _ in found}
         return [pid for pid, words in processes() if words[0] == "ray::SupervisorActor" and _space(pid) in spaces]
+
+
+def is_over(pod: dict[str, Any]) -> bool:
+    """Return whether a pod has ended: its driver was killed before it could delete it, and the reaper will."""
+    return pod["status"].get("phase") in ("Succeeded", "Failed")
 
 
 def state(pod: dict[str, Any], container: str) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "cluster"))
 
-from cluster_runs import Left, Runs, write_suite
+from cluster_runs import Left, Runs, processes, write_suite
 from installed_world import Release, release
 
 from orchestrator.sandbox.kubernetes import names
@@ -145,16 +145,36 @@ async def make_and_delete(namespace: str, shape: dict[str, Any], count: int, at_
     return count / (time.perf_counter() - began) * 60
 
 
-def processor_seconds(pids: Iterable[int]) -> float:
-    """Return what the processes and all their children have used."""
-    tick, found = os.sysconf("SC_CLK_TCK"), 0
-    for pid in pids:
-        try:
+DAEMONS = (
+    "etcd",
+    "kube-apiserver",
+    "kube-scheduler",
+    "kube-controller-manager",
+    "kubelet",
+    "containerd",
+    "policy-agent",
+)
+
+
+def used_by_all(installed: Release) -> dict[str, float]:
+    """Return the processor seconds that each service, and each daemon of the cluster, has used."""
+    found = {}
+    for namespace in (installed.system, installed.grader):
+        for pod in installed.pods(namespace):
+            folders = Path("/sys/fs/cgroup/cpuacct").rglob(f"pod{pod['metadata']['uid']}")
+            found[pod["metadata"]["labels"]["app"]] = sum(_nanoseconds(folder) for folder in folders)
+    found["all pods"] = _nanoseconds(Path("/sys/fs/cgroup/cpuacct/kubepods"))
+    tick = os.sysconf("SC_CLK_TCK")
+    for pid, words in processes():
+        name = words[0].rpartition("/")[2]
+        if name in DAEMONS:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        found += sum(int(field) for field in fields[11:15])
-    return found / tick
+            found[name] = sum(int(field) for field in fields[11:15]) / tick  # and that of its children that have ended
+    return found
+
+
+def _nanoseconds(folder: Path) -> float:
+    return int((folder / "cpuacct.usage").read_text()) / 1e9
 
 
 class Meter(threading.Thread):
@@ -199,20 +219,25 @@ def trials(installed: Release, count: int, at_once: int) -> tuple[dict[str, Any]
         seen = Witness(installed.trials, f"{names.COMPONENT}=trial,{names.RUN_LABEL}!={BARE}")
         seen.start()
         seen.watching.wait(30)
+        before = used_by_all(installed)
         run = runs.submit(suite, ["nop"], "--samples", str(count), "-n", str(at_once))
         meter = Meter(runs, run)
         meter.start()
         runs.follow(run)
         meter.join(30)
+    after = used_by_all(installed)
     left = runs.check(run)
     seen.end()
     first = min(times["created"] for times in seen.times.values())
     graded = _last_verdict(runs, run)
-    used, after = meter.used(first)
+    used, driving = meter.used(first)
     return {
         "trials_a_minute": round(count / (graded - first) * 60, 1),
-        "driver_cpu_s_a_trial": round(after / count, 4),
+        "driver_cpu_s_a_trial": round(driving / count, 4),
         "driver_cpu_s_a_trial_with_start": round(used / count, 4),
+        "cpu_s_a_trial": {
+            name: round((after[name] - spent) / count, 3) for name, spent in before.items() if name in after
+        },
         "lost_launches": sum(left.causes.values()),
         "phases": {**_pod_phases(seen), **_store_phases(left)},
     }, seen
