@@ -22,8 +22,10 @@ from orchestrator.driver.probe import models_to_probe, probe_models
 from orchestrator.driver.purse import open_allowance
 from orchestrator.driver.services import Services, local_services
 from orchestrator.driver.tally import Tally
-from orchestrator.errors import InfrastructureError
+from orchestrator.errors import InfrastructureError, SandboxError
 from orchestrator.interfaces import Gateway, ObjectStore, Observer, SandboxBackend, Spending, TrialPool
+from orchestrator.records import keys
+from orchestrator.records.ids import launch_id
 from orchestrator.records.lease import StopRequest
 from orchestrator.records.manifest import ManifestAgent, RunManifest
 from orchestrator.settings import MOST_AT_ONE_TIME, Settings
@@ -98,6 +100,7 @@ class Local:
             lease.on_silence = silent
             stopper.use(pool)
             lease.on_stop = stopper.requested
+            await self._tidy(manifest)
             try:
                 execution = await execute(manifest, self.store, pool, breaker)
             except asyncio.CancelledError:
@@ -105,7 +108,17 @@ class Local:
                     lease.ending = ("yielded", "")
                 raise
             lease.ending = execution.why_released(stopper.asked_by)
+            if not execution.left:
+                await self._tidy(manifest)
             return execution
+
+    async def _tidy(self, manifest: RunManifest) -> None:
+        """Remove what a killed process left between a commit and the end of its sandbox. What cannot be removed is the reaper's."""
+        if not self.backend.fetches:
+            return
+        committed = [keys.parse_outcome(key) for key in await self.store.list(keys.outcomes(manifest.run))]
+        with contextlib.suppress(SandboxError):
+            await self.backend.tidy(manifest.run, {launch_id(*each) for each in committed})
 
     @contextlib.asynccontextmanager
     async def _pool(

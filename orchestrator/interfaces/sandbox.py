@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -282,6 +283,13 @@ class SandboxBackend(Protocol):
         """Show, while the context is open, that a run is driven under this epoch, to whoever cleans up after dead drivers.
 
         One process of a run does this. Entering raises LeaseLostError when a higher epoch was seen, and SandboxError.
+        """
+        ...
+
+    async def tidy(self, run: str, over: AbstractSet[str]) -> None:
+        """Remove what a process left of launches whose outcome is committed, by their short names, when it was killed before it could.
+
+        Raises SandboxError. Nothing on backends whose sandboxes end with their process.
         """
         ...
 

@@ -13,6 +13,7 @@ import json
 import os
 import re
 from collections.abc import AsyncIterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -280,6 +281,9 @@ class OnThisMachine:
     async def claiming(self, run: str, epoch: int) -> AsyncIterator[None]:
         """Nobody else cleans up here: keepers end with their parent."""
         yield
+
+    async def tidy(self, run: str, over: AbstractSet[str]) -> None:
+        """Nothing outlives its process."""
 
     @contextlib.asynccontextmanager
     async def driving(self, run: str, epoch: int, gateway: Gateway) -> AsyncIterator[Self]:

@@ -143,3 +143,24 @@ def test_preflight_names_the_settings_that_are_missing() -> None:
             await bare.preflight()
 
     inside(use)
+
+
+def test_pods_of_launches_that_are_over_are_removed_and_no_others() -> None:
+    async def use(server: FaultServer, backend: KubernetesBackend) -> None:
+        def add(name: str, run: str, launch: str) -> None:
+            labels = {names.MANAGED_BY: names.OURS, names.RUN_LABEL: names.run_hash(run)}
+            about = {"name": name, "namespace": NAMESPACE, "labels": labels, "annotations": {names.LAUNCH_ID: launch}}
+            server.objects.add(("pods", NAMESPACE, name), {"metadata": about, "spec": {}, "status": {}})
+
+        add("over", RUN, "a")
+        add("running", RUN, "b")
+        add("of-another-run", "another", "a")
+        await backend.tidy(RUN, {"a"})
+        left = {
+            pod["metadata"]["name"]
+            for pod in server.objects.of("pods", NAMESPACE)
+            if "deletionTimestamp" not in pod["metadata"]
+        }
+        assert left == {"running", "of-another-run"}
+
+    inside(use)

@@ -11,6 +11,7 @@ import contextlib
 import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from orchestrator.errors import RefusedError, SandboxError
 from orchestrator.interfaces import Gateway, Sandbox, SandboxBackend, SandboxSpec
@@ -112,6 +113,17 @@ class KubernetesBackend:
             lease = RunLease(api, self._settings.namespaces[0], run, epoch, holder)
             async with held(lease, self._beat):
                 yield
+
+    async def tidy(self, run: str, over: AbstractSet[str]) -> None:
+        """Delete the pods of a run's launches that are over: their states are delivered and their outcomes committed. Raises ApiError."""
+        labels = f"{OURS},{names.RUN_LABEL}={names.run_hash(run)}"
+        async with Api(await self._connecting()) as api:
+            for namespace in (*self._settings.namespaces, *self._settings.root_namespaces):
+                for pod in await api.list(PODS, namespace, labels=labels):
+                    about = pod["metadata"]
+                    launch = (about.get("annotations") or {}).get(names.LAUNCH_ID, "")
+                    if launch in over and "deletionTimestamp" not in about:
+                        await api.delete(PODS, namespace, about["name"], uid=about["uid"])
 
     @contextlib.asynccontextmanager
     async def driving(self, run: str, epoch: int, gateway: Gateway) -> AsyncIterator[SandboxBackend]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Self
@@ -221,6 +222,10 @@ class RunPods:
     def claiming(self, run: str, epoch: int) -> contextlib.AbstractAsyncContextManager[None]:
         """As the backend says."""
         return self._backend.claiming(run, epoch)
+
+    async def tidy(self, run: str, over: AbstractSet[str]) -> None:
+        """As the backend says."""
+        await self._backend.tidy(run, over)
 
     @contextlib.asynccontextmanager
     async def driving(self, run: str, epoch: int, gateway: Gateway) -> AsyncIterator[Self]:
