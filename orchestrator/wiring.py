@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from orchestrator.sandbox.kubernetes.api import Api
     from orchestrator.trial.crew import Crew
 
+_LOST_SECONDS = 7 * 86_400.0
+"""How long the trajectories of launches that a gateway's process lost are kept, for whoever wants to look."""
+
 
 def object_store(url: str) -> ObjectStore:
     """Return the store of a URL. Raises RefusedError for a kind that this version does not have."""
@@ -221,8 +224,9 @@ async def serve_cluster_gateway(path: Path) -> None:
     from orchestrator.trace.write import TrajectoryFolder
 
     file, config = read_gateway_file(path)
-    store = object_store(file.store)
-    await serve(config, store, TrajectoryFolder(config.folder), bundle_source(store, file.cache))
+    store, trajectories = object_store(file.store), TrajectoryFolder(config.folder)
+    trajectories.remove_old(_LOST_SECONDS)
+    await serve(config, store, trajectories, bundle_source(store, file.cache))
 
 
 async def serve_relay(path: Path) -> None:

@@ -7,6 +7,7 @@ a busy launch costs a few syncs a second and the event loop never waits for a di
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import os
@@ -114,6 +115,13 @@ class TrajectoryFolder:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+
+    def remove_old(self, age_s: float) -> None:
+        """Remove trajectories that nobody has written to for so long, in seconds: their process died, and nobody else can close them."""
+        for path in self._folder.glob("*.jsonl"):
+            with contextlib.suppress(OSError):
+                if time.time() - path.stat().st_mtime > age_s:
+                    path.unlink()
 
     async def open(self, name: str) -> TrajectoryFile:
         """Begin a trajectory. Raises StoreError when there is one of that name, or when the file cannot be made."""

@@ -162,3 +162,12 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match=r"file/t\.jsonl cannot be made: File exists"):
         written(tmp_path / "file")
+
+
+def test_trajectories_that_were_left_long_ago_are_removed(tmp_path):
+    for name, age in (("old.jsonl", 1000), ("new.jsonl", 10), ("old.txt", 1000)):
+        (tmp_path / name).write_text("{}\n")
+        os.utime(tmp_path / name, (time.time() - age,) * 2)
+    TrajectoryFolder(tmp_path).remove_old(100)
+    TrajectoryFolder(tmp_path / "missing").remove_old(100)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new.jsonl", "old.txt"]
