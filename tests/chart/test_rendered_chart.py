@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import version
 from typing import Any
 
 import pytest
@@ -156,6 +157,11 @@ def test_the_driver_s_settings_are_read_by_the_program():
     assert settings.prices["openai/x"].input == 1.0
     assert set(settings.providers) >= {"openai", "own_one"}
     assert not cluster.unreachable
+
+
+def test_the_chart_is_of_the_program_s_version():
+    (config,) = of(render(NEEDED), "ConfigMap", "orchestrate-driver")
+    assert config["data"]["version"] == version("orchestrate")
 
 
 def test_the_job_ends_where_the_program_says_so():
