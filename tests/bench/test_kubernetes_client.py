@@ -36,7 +36,7 @@ def test_ten_thousand_pods_in_flight(capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("program", "words"), [("bench_client.py", ("50", "100")), ("bench_flight.py", ("20",))])
+@pytest.mark.parametrize(("program", "words"), [("bench_client.py", ("50", "100", "1")), ("bench_flight.py", ("20",))])
 def test_the_benchmarks_work_in_small(program: str, words: tuple[str, ...]) -> None:
     _, found = measure(program, *words)
     assert found

@@ -1,7 +1,7 @@
 """Creates and watch events a second and core of our client, beside a bare loop of aiohttp and orjson.
 
-Run with ``make bench``, or ``python tests/bench/kubernetes/bench_client.py [CREATES] [EVENTS]``. The server is another process; counted
-is the client's own processor time.
+Run with ``make bench``, or ``python tests/bench/kubernetes/bench_client.py [CREATES EVENTS ROUNDS]``. The server is another
+process; counted is the client's own processor time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from orchestrator.sandbox.kubernetes.render import render
 
 HERE = Path(__file__).parent
 AT_ONCE = 64
-ROUNDS = 5
 Use = Callable[[str, int], Awaitable[None]]
 
 
@@ -124,10 +123,10 @@ async def our_events(url: str, count: int) -> None:
         assert not pods.trouble
 
 
-async def rates(bare: Use, ours: Use, count: int, **options) -> dict[str, object]:
+async def rates(bare: Use, ours: Use, count: int, rounds: int, **options) -> dict[str, object]:
     """Return operations for each second of processor time; rounds take turns, the best of each counts."""
     best = {"bare": 0.0, "ours": 0.0}
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for name, use in (("bare", bare), ("ours", ours)):
             async with serving(**options) as url:
                 began = time.process_time()
@@ -142,16 +141,16 @@ async def rates(bare: Use, ours: Use, count: int, **options) -> dict[str, object
     }
 
 
-async def measure(creates: int, events: int) -> dict[str, object]:
+async def measure(creates: int, events: int, rounds: int) -> dict[str, object]:
     pod = running(render(spec_of(), OWNER, SETTINGS))
     return {
         "pod_bytes": len(orjson.dumps(pod)),
-        "creates": await rates(bare_creates, our_creates, creates, kubelet=False),
-        "watch_events": await rates(bare_events, our_events, events, kubelet=False, events=events, pod=pod),
+        "creates": await rates(bare_creates, our_creates, creates, rounds, kubelet=False),
+        "watch_events": await rates(bare_events, our_events, events, rounds, kubelet=False, events=events, pod=pod),
     }
 
 
 if __name__ == "__main__":
     words = [int(word) for word in sys.argv[1:]]
-    json.dump(asyncio.run(measure(*words or (5000, 20_000))), sys.stdout, indent=2)
+    json.dump(asyncio.run(measure(*words or (5000, 20_000, 5))), sys.stdout, indent=2)
     sys.stdout.write("\n")
