@@ -8,13 +8,18 @@ from collections.abc import Sequence
 
 from orchestrator.gateway.resolve import resolve
 
-PERIOD_SECONDS = 1.0
+PERIOD_SECONDS = 0.5
+"""Pause between two tries: more than one falls into the time that a listener counts as alive, also on a busy node."""
+_RESOLVE_SECONDS = 5.0
+_CONNECT_SECONDS = 1.0
+_TRIES = 3
+"""Failures after which the name is resolved again: the listener may have moved."""
 ALIVE_SECONDS = 2.0
 """How long a listener counts as alive after it was reached."""
 
 
 class CanaryWatch:
-    """Tries each canary once a second."""
+    """Tries each canary twice a second."""
 
     def __init__(self, targets: Sequence[str]) -> None:
         self._targets = targets
@@ -31,15 +36,20 @@ class CanaryWatch:
         await asyncio.gather(*(self._watch(target) for target in self._targets))
 
     async def _watch(self, target: str) -> None:
-        address: str | None = None
+        address, failures = "", _TRIES
         while True:
             try:
-                async with asyncio.timeout(PERIOD_SECONDS):
-                    address = address or await resolve(target)
-                    host, _, port = address.rpartition(":")
-                    _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
-                    self._seen[target] = address, time.monotonic()
-                    writer.close()
-            except OSError:  # it may have moved; TimeoutError is one of these
-                address = None
+                if failures >= _TRIES:
+                    address = await asyncio.wait_for(resolve(target), _RESOLVE_SECONDS)
+                await self._reach(target, address)
+                failures = 0
+            except OSError:  # TimeoutError is one of these
+                failures += 1
             await asyncio.sleep(PERIOD_SECONDS)
+
+    async def _reach(self, target: str, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+        self._seen[target] = address, time.monotonic()
+        writer.close()
