@@ -232,8 +232,10 @@ class Sandbox(Protocol):
     Methods may raise SandboxError, those of a sandbox that ``fetches`` also GatewayError; ``freeze`` the StoreError of its sink, too.
     """
 
-    labels: Mapping[str, str]
-    """What it cannot promise in full, such as ``limits: sampled``."""
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """What it cannot promise in full, such as ``limits: sampled``; complete once it has ended."""
+        ...
 
     async def running(self) -> None:
         """Wait until the command runs, or will never run. Raises nothing: what went wrong is told by ``ended``."""

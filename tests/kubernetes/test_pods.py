@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from fault_kubelet import PLAYS, End, Script, Wait, after, ends
+from fault_server import Room
 from launch_world import QUICK, World, delivery_of, whole, world
 from pod_world import RUN, SETTINGS
 
@@ -293,6 +294,8 @@ def test_the_clusters_events_are_asked_once_for_a_pod_in_trouble() -> None:
 
         async def fail() -> None:
             async with around.pods.open(spec) as sandbox:
+                while not around.server.pods():
+                    await asyncio.sleep(0.001)
                 uid = around.server.pods()[0]["metadata"]["uid"]
                 event = {
                     "metadata": {"name": "e1", "namespace": "x"},
@@ -413,9 +416,14 @@ def test_a_driver_that_dies_leaves_its_pod_and_the_next_one_adopts_it() -> None:
 def test_a_driver_that_lost_its_run_or_store_leaves_its_pods(error: Exception) -> None:
     async def use(around: World) -> int:
         around.play(agent=0.3)
-        with pytest.raises(type(error)):
-            async with around.pods.open(around.spec()):
+
+        async def end() -> None:
+            async with around.pods.open(around.spec()) as sandbox:
+                await sandbox.running()
                 raise error
+
+        with pytest.raises(type(error)):
+            await end()
         await asyncio.sleep(0.02)
         return len(around.server.pods())
 
@@ -472,16 +480,30 @@ def test_a_pod_of_the_same_name_that_is_anothers_is_left_alone() -> None:
     assert "another launch (run another)" in str(error)
 
 
-def test_a_pod_of_other_settings_is_deleted_and_launched_again() -> None:
-    async def use(around: World) -> SandboxError:
-        around.play(agent=60)
+def test_a_pod_of_earlier_settings_is_adopted_and_says_so() -> None:
+    async def use(around: World) -> tuple[Ending, dict[str, str]]:
+        around.play(agent=0.3)
         await leave_running(around)
         spec = replace(around.spec(), limits=replace(around.spec().limits, cpu=0.25))
+        async with around.pods.open(spec) as sandbox:
+            ending = await sandbox.ended()
+            return ending, dict(sandbox.labels)
+
+    ending, labels = inside(use)
+    assert ending.cause == "exited"
+    assert labels["pod"] == "made under earlier settings"
+
+
+def test_a_pod_that_was_not_given_the_launchs_tokens_is_nobodys() -> None:
+    async def use(around: World) -> SandboxError:
+        spec = around.spec()
+        pod = render(spec, Owner(run=RUN, epoch=1), SETTINGS)
+        pod["metadata"]["annotations"][names.FREEZER_TOKEN] = "made up"
+        for namespace in SETTINGS.namespaces:
+            around.server.plant("pods", namespace, pod)
         with pytest.raises(SandboxError) as caught:
             await whole(around.pods, around.gateway, spec)
-        await around.pods.close()  # type: ignore[attr-defined]
-        while around.server.pods():
-            await asyncio.sleep(0.01)
+        assert len(around.server.pods()) == 2
         return caught.value
 
     assert inside(use).cause == "pod_collision"
@@ -595,8 +617,6 @@ def test_launches_are_spread_over_namespaces_and_root_has_its_own() -> None:
 
 
 def test_a_quota_that_is_full_is_waited_for() -> None:
-    from fault_server import Room
-
     async def use(around: World) -> int:
         for namespace in SETTINGS.namespaces:
             around.server.quotas[namespace] = Room(pods=1)
@@ -605,6 +625,38 @@ def test_a_quota_that_is_full_is_waited_for() -> None:
         return len(around.gateway.launches)
 
     assert inside(use) == 4
+
+
+def test_a_launch_that_waits_for_room_is_stopped_without_a_pod() -> None:
+    async def use(around: World) -> tuple[Ending, Frozen]:
+        for namespace in SETTINGS.namespaces:
+            around.server.quotas[namespace] = Room(pods=0)
+        async with around.pods.open(around.spec()) as sandbox:
+            while not around.server.counts["create", "pods"]:
+                await asyncio.sleep(0.005)
+            await sandbox.stop()
+            ending = await sandbox.ended()
+            await sandbox.running()
+            return ending, await sandbox.freeze()
+
+    ending, frozen = inside(use)
+    assert (ending.cause, frozen.state) == ("stopped", None)
+
+
+def test_a_pod_that_was_made_while_its_launch_was_stopped_is_deleted() -> None:
+    async def use(around: World) -> None:
+        around.play(agent=60)
+        around.server.inject("post_commits_then_timeout")
+        async with around.pods.open(around.spec()) as sandbox:
+            while not around.server.pods():
+                await asyncio.sleep(0.005)
+            await sandbox.stop()
+            assert (await sandbox.ended()).cause == "stopped"
+        await around.pods.close()  # type: ignore[attr-defined]
+        while around.server.pods():
+            await asyncio.sleep(0.005)
+
+    inside(use)
 
 
 # --- the API server is away ---

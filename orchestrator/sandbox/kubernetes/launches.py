@@ -16,6 +16,7 @@ from orchestrator.sandbox.kubernetes import names
 from orchestrator.sandbox.kubernetes.api import Api
 from orchestrator.sandbox.kubernetes.creator import Creator, Patience
 from orchestrator.sandbox.kubernetes.errors import ApiError
+from orchestrator.sandbox.kubernetes.launching import Launching
 from orchestrator.sandbox.kubernetes.pod import Around, LeftSandbox, Pace, PodSandbox, outlives
 from orchestrator.sandbox.kubernetes.podview import PodView
 from orchestrator.sandbox.kubernetes.reflector import Reflector
@@ -24,7 +25,7 @@ from orchestrator.sandbox.kubernetes.resources import PODS
 from orchestrator.settings import Kubernetes
 from orchestrator.spec.task import Environment
 
-MARKS = (names.RUN, names.LAUNCH_ID, names.SPEC_SHA256, names.GATEWAY_INSTANCE)
+MARKS = (names.RUN, names.LAUNCH_ID, names.SPEC_SHA256, names.GATEWAY_INSTANCE, names.FREEZER_TOKEN)
 """What is kept of a pod's annotations, to know it again."""
 _CLOSE_SECONDS = 30.0
 """How long the last deletions may take; the reaper does what is left."""
@@ -53,6 +54,27 @@ class Means:
     pace: Pace = field(default_factory=Pace)
 
 
+class _Slot:
+    """The place of one pod in its namespace."""
+
+    def __init__(self) -> None:
+        self._room: asyncio.Semaphore | None = None
+
+    async def take(self, room: asyncio.Semaphore) -> None:
+        """Wait for it."""
+        await room.acquire()
+        self._room = room
+
+    def free(self) -> None:
+        """Give it back, if it was taken."""
+        if self._room is not None:
+            self._room.release()
+
+
+def _launch_of(pod: Mapping[str, Any]) -> str:
+    return str((pod["metadata"].get("annotations") or {}).get(names.LAUNCH_ID, ""))
+
+
 class RunPods:
     """Makes and adopts the pods of a run. Implements SandboxBackend; what is asked before a run is asked of ``backend``."""
 
@@ -66,24 +88,31 @@ class RunPods:
 
     @contextlib.asynccontextmanager
     async def open(self, spec: SandboxSpec) -> AsyncIterator[Sandbox]:
-        """Create the launch's pod, or adopt it. Leaving deletes it, unless the next driver needs it. Raises SandboxError, GatewayError.
+        """Have the launch's pod created or adopted. Leaving deletes it, unless the next driver needs it. Raises SandboxError.
 
-        Waits while there is no room in the namespace or its quota.
+        What fails, and waiting for room in the namespace or its quota, is told by the sandbox: whoever waits may be stopped.
         """
         pod, door = render(spec, self._means.owner, self._means.settings), spec.door
         assert isinstance(door, PodDoor)  # noqa: S101 - rendering has checked it
-        shard = self._shard(spec)
-        async with shard.room:
-            sandbox = await self._made(spec, pod, door, shard)
-            keep = False
-            try:
-                yield sandbox
-            except BaseException as error:
-                keep = outlives(error)
-                raise
-            finally:
-                if isinstance(sandbox, PodSandbox):
-                    await sandbox.leave(keep=keep)
+        shard, slot = self._shard(spec), _Slot()
+
+        async def make() -> PodSandbox | LeftSandbox:
+            await slot.take(shard.room)
+            return await self._made(spec, pod, door, shard)
+
+        async def unwanted() -> None:
+            self._bury(self._delete_if_made(spec, shard))
+
+        sandbox = Launching(make(), unwanted)
+        keep = False
+        try:
+            yield sandbox
+        except BaseException as error:
+            keep = outlives(error)
+            raise
+        finally:
+            await sandbox.leave(keep=keep)
+            slot.free()
 
     async def close(self) -> None:
         """Wait for the last deletions, for a while."""
@@ -151,7 +180,10 @@ class RunPods:
     async def _adopted(
         self, spec: SandboxSpec, pod: Mapping[str, Any], door: PodDoor, shard: Shard, view: PodView, *, spare: bool
     ) -> PodSandbox:
-        """Take over a pod of this launch. Raises SandboxError for one that is another's, or that its gateway does not know any more."""
+        """Take over a pod of this launch, also one that was made under earlier settings: what the agent gets is the manifest's.
+
+        Raises SandboxError for one that is another's, or that its gateway does not know any more.
+        """
         wanted, marks = pod["metadata"]["annotations"], view.marks or {}
         where = f"pod {view.namespace}/{view.name}"
         if any(marks.get(mark) != wanted[mark] for mark in (names.RUN, names.LAUNCH_ID)):
@@ -162,11 +194,13 @@ class RunPods:
             self._give_up(shard, view)
             msg = f"{where}: the gateway that it was made for was restarted and has forgotten it"
             raise SandboxError(msg, cause="gateway_restarted")
-        if marks.get(names.SPEC_SHA256) != wanted[names.SPEC_SHA256]:
-            self._give_up(shard, view)
-            msg = f"{where}: it was made under other settings or by another version; it is deleted, and the trial is launched again"
+        if marks.get(names.FREEZER_TOKEN) != wanted[names.FREEZER_TOKEN] and not door.sealed:
+            msg = f"{where}: its name is taken by a pod that was not given the launch's tokens; delete that pod, and see who made it"
             raise SandboxError(msg, cause="pod_collision")
-        return self._sandbox(spec, view, shard, spare=spare)
+        sandbox = self._sandbox(spec, view, shard, spare=spare)
+        if marks.get(names.SPEC_SHA256) != wanted[names.SPEC_SHA256]:
+            sandbox.labels = {**sandbox.labels, "pod": "made under earlier settings"}
+        return sandbox
 
     def _sandbox(self, spec: SandboxSpec, view: PodView, shard: Shard, *, spare: bool) -> PodSandbox:
         means = self._means
@@ -191,6 +225,15 @@ class RunPods:
             msg = f"sandbox {spec.name}: there is no namespace for tasks with user {spec.user}; see kubernetes.root_namespaces"
             raise SandboxError(msg, cause="sandbox_spec")
         return shards[int.from_bytes(sha256(spec.name.encode()).digest()[:8], "big") % len(shards)]
+
+    async def _delete_if_made(self, spec: SandboxSpec, shard: Shard) -> None:
+        """Delete the pod of a launch that nobody waits for any more, whose creation may have been on its way."""
+        with contextlib.suppress(ApiError):  # what is left then is the reaper's
+            there = await self._find(shard, names.pod_name(spec.name))
+            if there is not None and _launch_of(there) == spec.name:
+                await self._means.creator.delete(
+                    shard.pods.namespace, names.pod_name(spec.name), uid=there["metadata"]["uid"]
+                )
 
     def _give_up(self, shard: Shard, view: PodView) -> None:
         async def delete() -> None:

@@ -87,7 +87,7 @@ class PodSandbox:
         self._spare = spare_request
         """Whether one more request than create and delete is left, to ask for the cluster's events."""
         self._pending = Pending()
-        self._opened = self._changed = time.monotonic()
+        self._placed = self._changed = time.monotonic()
         self._began: float | None = None
         self._deleting_since: float | None = None
         self._stopped = False
@@ -109,10 +109,7 @@ class PodSandbox:
         if self._stopped:
             return
         self._stopped = True
-        with contextlib.suppress(GatewayError):  # the deletion does it as well
-            await self._around.gateway.stop(self._spec.name)
-        if self._insisting is None:
-            self._insisting = asyncio.create_task(self._insist())
+        self._insisting = asyncio.create_task(self._insist())
 
     async def freeze(self) -> Frozen:
         """Wait for what the pod's freezer delivers. Raises SandboxError when nothing will come, GatewayError and StoreError."""
@@ -200,7 +197,9 @@ class PodSandbox:
     async def _patience(self) -> float:
         """Return the seconds for which nothing need happen. Raises SandboxError when something is overdue."""
         now, pace = time.monotonic(), self._around.pace
-        left = self._opened + self._around.deadline_seconds + pace.overdue - now
+        if not self._view.node:
+            self._placed = now  # the cluster's own deadline counts from when a node has taken it
+        left = self._placed + self._around.deadline_seconds + pace.overdue - now
         says = "the cluster did not end it in time; its node may be gone"
         if self._view.deleting:
             self._deleting_since = self._deleting_since or now
@@ -241,9 +240,13 @@ class PodSandbox:
     # --- ending it ---------------------------------------------------------------------------------------------------------------------
 
     async def _insist(self) -> None:
-        """Delete the pod when its agent does not run yet, or goes on in spite of the stop."""
+        """Ask for the stop; delete the pod when its agent does not run yet, or goes on all the same."""
+        until = time.monotonic() + self._around.pace.stop
+        with contextlib.suppress(GatewayError, TimeoutError):  # a gateway that is away: the deletion does it as well
+            async with asyncio.timeout(self._around.pace.stop):
+                await self._around.gateway.stop(self._spec.name)
         if ran(self._view):
-            await asyncio.wait({self._ending}, timeout=self._around.pace.stop)
+            await asyncio.wait({self._ending}, timeout=max(0.0, until - time.monotonic()))
         if not self._ending.done():
             await self._delete()
 
