@@ -15,8 +15,8 @@ from orchestrator.interfaces import Gateway, ProbeResult
 sys.path.insert(0, str(Path(__file__).parent.parent / "gateway"))
 
 from gateway_world import World
-from pod_world import PodWorld
 from provider_world import ANSWER, KEY, provider
+from tcp_world import PodWorld
 
 
 @pytest.fixture(params=[World, PodWorld])

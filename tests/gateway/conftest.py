@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from gateway_world import World
-from pod_world import PodWorld
+from tcp_world import PodWorld
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "storage"))
 

@@ -6,7 +6,7 @@ import asyncio
 
 import aiohttp
 import pytest
-from pod_world import TOKENS
+from tcp_world import TOKENS
 
 AGENT = [
     ("GET", "/tools", "agent"),

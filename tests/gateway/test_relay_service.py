@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
-from pod_world import own_address
+from tcp_world import own_address
 
 from orchestrator.gateway.relay import Relay
 from orchestrator.gateway.relay_service import RelayConfig, running_relay

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
-from pod_world import TOKENS, Pod, PodWorld
+from tcp_world import TOKENS, Pod, PodWorld
 
 from orchestrator.errors import GatewayError
 from orchestrator.spec.bundle import scripts_bundle

@@ -7,7 +7,7 @@ import random
 
 import aiohttp
 import pytest
-from pod_world import TOKENS, Pod
+from tcp_world import TOKENS, Pod
 from test_service_processes import SCRIPT, Served
 
 from orchestrator.errors import GatewayError

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import pytest
-from pod_world import TOKENS, Pod, PodWorld
+from tcp_world import TOKENS, Pod, PodWorld
 
 from orchestrator.errors import GatewayError
 from orchestrator.gateway.client import GatewayClient, PodEntrance, cluster_gateways

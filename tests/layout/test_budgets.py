@@ -86,3 +86,10 @@ def test_whatever_the_product_defines_it_also_uses() -> None:
         if words[found["name"]] == 1 and not found["decorator"] and not found["name"].startswith(("pytest_", "__"))
     }
     assert not unused, "defined and never named again; what only tests need belongs to them"
+
+
+def test_every_module_of_the_tests_has_a_name_of_its_own() -> None:
+    names = Counter(path.name for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py")
+    assert not [name for name, count in names.items() if count > 1], (
+        "test folders are no packages: the first one found is taken"
+    )

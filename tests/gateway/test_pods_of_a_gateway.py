@@ -9,7 +9,7 @@ import time
 import aiohttp
 import pytest
 from gateway_world import ENDLESS
-from pod_world import Pod
+from tcp_world import Pod
 
 from orchestrator.errors import GatewayError, StoreError
 from orchestrator.interfaces import BundleRef
