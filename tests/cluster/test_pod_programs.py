@@ -322,3 +322,34 @@ def test_many_files_in_a_small_freezer(cluster: Cluster) -> None:
     assert pod.ended("freezer")["exitCode"] == 0
     assert delivered(cluster).lost is None
     assert len(origins(cluster)) == 20000 + 50 + 4
+
+
+def under_gvisor(spec: dict[str, Any]) -> None:
+    if "runtimeclass.node.k8s.io/gvisor" not in kubectl("get", "runtimeclass", "-o", "name"):
+        pytest.skip("the cluster has no RuntimeClass gvisor")
+    spec["runtimeClassName"] = "gvisor"
+
+
+def test_a_life_under_gvisor(cluster: Cluster) -> None:
+    pod = cluster.start(CHANGE + "ls /proc/self/fd | wc -l; exit 3", change=under_gvisor, memory_bytes=256 << 20)
+    assert pod.ended("agent")["exitCode"] == 3
+    cluster.double.tell(sealed=True)
+    assert pod.ended("freezer")["exitCode"] == 0
+    assert delivered(cluster).findings == ()
+    assert origins(cluster) == WORDS
+
+
+def test_an_end_under_gvisor(cluster: Cluster) -> None:
+    pod = cluster.start(CHANGE + "trap '' TERM; sleep 1000", change=under_gvisor, memory_bytes=256 << 20)
+    begun(cluster, pod)
+    kubectl("-n", cluster.namespace, "delete", "pod", pod.name, "--wait=false")
+    assert delivered(cluster).interrupted
+    assert origins(cluster) == WORDS
+
+
+def test_under_gvisor_an_agent_that_kills_its_supervisor_ends_itself(cluster: Cluster) -> None:
+    pod = cluster.start(CHANGE + "kill -9 1; sleep 1000", change=under_gvisor, memory_bytes=256 << 20)
+    assert pod.ended("agent")["exitCode"] == 137
+    cluster.double.tell(sealed=True)
+    assert delivered(cluster).interrupted is False
+    assert origins(cluster) == WORDS
