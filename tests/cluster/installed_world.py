@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import urllib3
 
 CHART = Path(__file__).parents[2] / "charts" / "orchestrate"
 SMALL = CHART / "values-small.yaml"
@@ -85,7 +86,9 @@ def ask(method: str, path: str, body: Any = None, *, user: str | None = None, ki
     if user is not None:
         headers["Impersonate-User"] = user
     encoded = None if body is None else json.dumps(body).encode()
-    answer = pool.request(method, host + path, body=encoded, headers=headers, timeout=60, retries=False)
+    # a server that was just killed is back in a moment; what changes something is not sent twice
+    retries = urllib3.Retry(total=20, backoff_factor=0.5, backoff_max=3, status=0) if method == "GET" else False
+    answer = pool.request(method, host + path, body=encoded, headers=headers, timeout=60, retries=retries)
     text = answer.data.decode()
     return Answer(answer.status, json.loads(text) if text.startswith("{") else {"message": text})
 
