@@ -52,15 +52,16 @@ def audited(folder: Path) -> Iterator[Audited]:
     with (folder / "apiserver.log").open("wb") as errors:
         server = subprocess.Popen([*own, f"--audit-log-path={log}"], stdout=errors, stderr=errors)
         try:
-            until(_ready, "the second API server is ready")
+            authority = next(each.partition("=")[2] for each in command if each.startswith("--client-ca-file="))
+            until(lambda: _ready(authority), "the second API server is ready")
             yield Audited(log)
         finally:
             server.terminate()
             server.wait(60)
 
 
-def _ready() -> bool:
-    with contextlib.suppress(urllib3.exceptions.HTTPError), urllib3.PoolManager(cert_reqs="CERT_NONE") as pool:
+def _ready(authority: str) -> bool:
+    with contextlib.suppress(urllib3.exceptions.HTTPError), urllib3.PoolManager(ca_certs=authority) as pool:
         return pool.request("GET", f"https://127.0.0.1:{PORT}/readyz", retries=False, timeout=2).status == 200
     return False
 
@@ -97,6 +98,6 @@ def settings_of_driver(release: Release, folder: Path) -> Path:
     tokens = get(f"/api/v1/namespaces/{release.drivers}/secrets/orchestrate-driver-tokens")["data"]
     for name, token in tokens.items():
         (home / name).write_bytes(base64.b64decode(token))
-    text = text.replace('driver = "job"', 'driver = "here"').replace("/etc/orchestrate-tokens", str(home))
-    (home / "orchestrate.toml").write_text(text.replace('"/tmp/', f'"{home}/'))
+    text = text.replace('"/tmp/', f'"{home}/').replace("/etc/orchestrate-tokens", str(home))
+    (home / "orchestrate.toml").write_text(text.replace('driver = "job"', 'driver = "here"'))
     return home

@@ -23,24 +23,11 @@ def test_one_pod_and_at_most_three_requests_for_each_trial(ready: Release, tmp_p
     home = settings_of_driver(ready, tmp_path)
     runs = Runs(ready)
     suite = write_suite(tmp_path, (0, 1))
-    words = [*("--backend", "kubernetes", "--agent", "nop", "--samples", str(trials // 2)), "--yes", "--detach"]
-    manifest = runs.cli("submit", str(suite), *words, "--dry-run")
-    assert manifest.returncode == 0, manifest.stderr
+    words = ["--backend", "kubernetes", "--agent", "nop", "--samples", str(trials // 2), "-n", "10", "--pool", "inline"]
     with audited(tmp_path) as server:
         account = kubeconfig_of_driver(ready, tmp_path)
         environment = {**Runs(ready, "admin").environment, "KUBECONFIG": str(account)}
-        command = [
-            sys.executable,
-            "-m",
-            "orchestrator",
-            "submit",
-            str(suite),
-            *words[:-1],
-            "--pool",
-            "inline",
-            "-n",
-            "10",
-        ]
+        command = [sys.executable, "-m", "orchestrator", "submit", str(suite), *words, "--yes"]
         done = subprocess.run(
             command, cwd=home, env=environment, capture_output=True, text=True, timeout=1200, check=False
         )
