@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fault_kubelet import PLAYS, End, Script, Wait, after, ends
+from fault_kubelet import PLAYS, End, Script, Wait, after, ends, runs_for_ever
 from fault_server import Room
 from launch_world import QUICK, World, delivery_of, whole, world
 from pod_world import RUN, SETTINGS
@@ -165,6 +165,16 @@ def test_gvisor_charges_the_whole_pod_for_the_agents_memory() -> None:
     ending, frozen = inside(use)
     assert ending.cause == "out_of_memory"
     assert frozen.state is None
+
+
+def test_an_agent_that_holds_its_supervisor_under_gvisor_until_the_deadline_has_a_result() -> None:
+    async def use(around: World) -> tuple[Ending, Frozen]:
+        still = {"agent": runs_for_ever(), "freezer": runs_for_ever()}
+        around.play(with_life(around, Script(still, befalls=PLAYS["deadline_exceeded"].befalls)))
+        return await whole(around.pods, around.gateway, around.spec(isolation="gvisor"))
+
+    ending, frozen = inside(use, SETTINGS.model_copy(update={"freeze_seconds": 5}))
+    assert (ending.cause, frozen.state) == ("wall_clock", None)
 
 
 @pytest.mark.parametrize(

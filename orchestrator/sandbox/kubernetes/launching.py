@@ -9,6 +9,7 @@ from typing import Any
 
 from orchestrator.interfaces import Ending, Frozen
 from orchestrator.records.outcome import Exit
+from orchestrator.sandbox.kubernetes.errors import ApiError
 from orchestrator.sandbox.kubernetes.pod import NOTHING, LeftSandbox, PodSandbox
 
 
@@ -58,19 +59,25 @@ class Launching:
 
     async def leave(self, *, keep: bool) -> None:
         """Let the pod go, or leave it for the next driver."""
-        unfinished = not self._making.done()
-        if unfinished:
+        if not self._making.done():
             await self._give_up()
         made = self._made
         if isinstance(made, PodSandbox):
             await made.leave(keep=keep)
-        elif not keep and (unfinished or self._stopped):
+        elif not keep and self._may_be_made():
             await self._unwanted()
 
     @property
     def _made(self) -> PodSandbox | LeftSandbox | None:
         done = self._making.done() and not self._making.cancelled() and self._making.exception() is None
         return self._making.result() if done else None
+
+    def _may_be_made(self) -> bool:
+        """Return whether a create was on its way, or has failed so that nobody knows what it did."""
+        if self._making.cancelled():
+            return True
+        error = self._making.exception()
+        return isinstance(error, ApiError) and error.fault.unsure
 
     async def _give_up(self) -> None:
         self._making.cancel()

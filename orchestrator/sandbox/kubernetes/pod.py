@@ -284,7 +284,9 @@ class PodSandbox:
     async def _without_state(self, ending: Ending, loss: Loss) -> Frozen:
         """Return a result without state where the agent is the reason for that. Raises SandboxError where it is not."""
         view = self._view
-        if freezer_out_of_memory(view) or exceeded(view) or ending.cause == "out_of_memory":
+        # gVisor does not protect a container's first process: an agent may have held its supervisor until the pod's own deadline.
+        held = self._spec.isolation == "gvisor" and ending.cause == "wall_clock"
+        if freezer_out_of_memory(view) or exceeded(view) or held or ending.cause == "out_of_memory":
             finding = Finding(type="no_state", detail=loss.says, source="freezer")
             return replace(NOTHING, findings=(finding,), over_disk=exceeded(view))
         cause = "state_lost" if loss.cause == "pod_failed" else loss.cause
