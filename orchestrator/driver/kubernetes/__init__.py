@@ -1,2 +1,3 @@
-"""Runs on a cluster: services that an installed chart has (``services``), the Job that drives a run (``config``, ``job``, ``submit``), what
-is seen of it from outside (``sight``), and what cleans up after dead drivers (``reaper``)."""
+"""Runs on a cluster: what an installed chart lets a team do (``site``), the services that it has (``services``), the Job that drives a
+run (``job``) and what is seen of it from outside (``sight``), what cleans up after dead drivers (``reaper``), and what looks at it all
+(``doctor``)."""
