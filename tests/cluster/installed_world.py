@@ -157,6 +157,8 @@ class Release:
 
     def helm(self, *arguments: str, over: Mapping[str, Any] | None = None) -> str:
         """Run helm on the release; where values matter, with its own and these."""
+        if not self.values:
+            pytest.skip("a release that was there before is not changed")
         command = ["helm", arguments[0], self.name, "--namespace", self.system, *arguments[1:]]
         text = None
         if arguments[0] in ("install", "upgrade"):
