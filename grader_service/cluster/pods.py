@@ -18,6 +18,7 @@ from grader_service.checks.case import Pair, PairEnd
 from grader_service.cluster.door import Door, Ticket, host_address
 from grader_service.cluster.fate import Fate, fate_of, pair_end, spilled_end
 from grader_service.cluster.render import OWNER, PodOrder, inputs, render, subject_name
+from grader_service.pod import wire
 from grader_service.settings import GradingPods
 from orchestrator.errors import SandboxError
 from orchestrator.records.manifest import ManifestTask
@@ -75,9 +76,13 @@ class PodPairs:
         }
 
     async def run(self, name: str, planned: ManifestTask, pairs: Sequence[Pair]) -> Sequence[PairEnd]:
-        """Run the pairs in one pod, and in another those whose pod ended because of a neighbour. Raises SandboxError."""
+        """Run the pairs in one pod, and in another those whose pod ended because of a neighbour. Raises SandboxError.
+
+        Under a RuntimeClass each has a pod of its own: there a pair joins by a name that others in the pod could take.
+        """
         ends: dict[int, PairEnd] = {}
-        while left := [index for index in range(len(pairs)) if index not in ends]:
+        together = 1 if planned.environment.isolation != "container" else len(pairs)
+        while left := [index for index in range(len(pairs)) if index not in ends][:together]:
             async with self._slots:
                 found = await self._run_pod(name, planned, [pairs[index] for index in left])
             ends |= {left[place]: end for place, end in found.items()}
@@ -85,7 +90,8 @@ class PodPairs:
 
     async def _run_pod(self, name: str, planned: ManifestTask, pairs: Sequence[Pair]) -> dict[int, PairEnd]:
         """Return at least one pair's end."""
-        ticket = self._door.admit(lambda: inputs(pairs, self._settings.pull_seconds), len(pairs))
+        line = wire.SOCKET if planned.environment.isolation == "container" else wire.SHARED_SOCKET
+        ticket = self._door.admit(lambda: inputs(pairs, self._settings.pull_seconds, line), len(pairs))
         pod_name = f"g-{_NOT_A_NAME.sub('-', name.lower())[:24].strip('-')}-{secrets.token_hex(4)}"
         self._ours.add(pod_name)
         view: PodView | None = None

@@ -83,15 +83,15 @@ def subject_volume(index: int) -> str:
     return f"subject-{index}"
 
 
-def inputs(pairs: Sequence[Pair], pull_seconds: int) -> Iterator[Laid]:
-    """Yield everything that is laid into the pod of some pairs."""
+def inputs(pairs: Sequence[Pair], pull_seconds: int, line: str = wire.SOCKET) -> Iterator[Laid]:
+    """Yield everything that is laid into the pod of some pairs, which join at ``line``."""
     join = Path(__file__).parent.parent / "pod" / "join.py"
     yield Laid(path="given-subject/join.py", source=join.read_bytes())
     for role, specs in (("runner", [pair.runner for pair in pairs]), ("subject", [pair.subject for pair in pairs])):
         for number, source in enumerate(_given(specs)):
             yield Laid(path=f"given-{role}/{number}", source=source)
         for index, spec in enumerate(specs):
-            plan = _run_plan(spec, index, pull_seconds)
+            plan = _run_plan(spec, index, pull_seconds, line)
             yield Laid(path=f"given-{role}/plan-{index}.json", source=json.dumps(plan).encode())
             for item in spec.inputs:
                 if item.writable:
@@ -276,7 +276,7 @@ def _resources(spec: SandboxSpec, settings: GradingPods) -> dict[str, Any]:
     }
 
 
-def _run_plan(spec: SandboxSpec, index: int, join_seconds: int) -> dict[str, Any]:
+def _run_plan(spec: SandboxSpec, index: int, join_seconds: int, line: str) -> dict[str, Any]:
     return {
         "index": index,
         "command": list(spec.command),
@@ -286,6 +286,7 @@ def _run_plan(spec: SandboxSpec, index: int, join_seconds: int) -> dict[str, Any
         "wall_seconds": spec.limits.wall_seconds,
         "output_bytes": spec.limits.output_bytes,
         "processes": spec.limits.processes,
+        "line": line,
         "join_seconds": join_seconds,
     }
 

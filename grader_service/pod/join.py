@@ -2,7 +2,7 @@
 
 Connects to the runner, starts the subject with the line as its descriptor 3, and watches over it: processes, time. It cannot be killed or
 traced by what runs beside it, being the first process and not dumpable. Knows nothing hidden. Plan: ``{"command": […], "env": {…},
-"stdin_b64", "workdir", "processes", "wall_seconds", "join_seconds"}``.
+"stdin_b64", "workdir", "processes", "wall_seconds", "line", "join_seconds"}``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sys
 import time
 from typing import Any
 
-_PLAN, _SOCKET = "/grader/plan.json", "/line/line"
+_PLAN = "/grader/plan.json"
 _NOT_JOINED, _PROCESSES, _DEADLINE = 121, 123, 124
 _TICK_SECONDS = 0.05
 _PR_SET_DUMPABLE = 4
@@ -29,7 +29,7 @@ def main() -> int:
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     with open(_PLAN, "rb") as file:  # noqa: PTH123
         plan = json.load(file)
-    line = _joined(plan["join_seconds"])
+    line = _joined(plan["line"], plan["join_seconds"])
     if line is None:
         sys.stderr.write("no runner took the line\n")
         return _NOT_JOINED
@@ -40,12 +40,12 @@ def main() -> int:
     return _watch(child, plan["processes"], time.monotonic() + plan["wall_seconds"])
 
 
-def _joined(seconds: float) -> socket.socket | None:
+def _joined(place: str, seconds: float) -> socket.socket | None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         line = socket.socket(socket.AF_UNIX)
         try:
-            line.connect(_SOCKET)
+            line.connect(place)
         except OSError:
             line.close()
             time.sleep(_TICK_SECONDS)

@@ -1,7 +1,7 @@
 """First process of a runner's container: ``python3 -m grader_service.pod.runner``.
 
 Takes the subject's connection, runs the hidden tests with it as descriptor 3, and delivers what became of them with its token, which the
-tests do not see. Plan: ``{"index", "command": […], "env": {…}, "workdir", "wall_seconds", "output_bytes", "join_seconds"}``.
+tests do not see. Plan: ``{"index", "command": […], "env": {…}, "workdir", "wall_seconds", "output_bytes", "line", "join_seconds"}``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main() -> None:
     os.environ.clear()  # noqa: TID251
     plan = wire.read_plan(wire.RUN_PLAN)
     try:
-        line = _joined(plan["join_seconds"])
+        line = _joined(plan["line"], plan["join_seconds"])
         killed = oom_kills()
         result = run(plan, line, environment.get("PATH", os.defpath))
         if oom_kills() != killed:
@@ -51,14 +51,15 @@ def main() -> None:
         wire.end(wire.UNREACHABLE, f"the result could not be delivered: {error}")
 
 
-def _joined(seconds: float) -> socket.socket:
+def _joined(place: str, seconds: float) -> socket.socket:
     """Wait for the subject: the first connection is its server's, since nothing of the agent's runs before that is asked."""
     with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(wire.SOCKET)
+        listening.bind(place)
         listening.listen(1)
         listening.settimeout(seconds)
         line, _ = listening.accept()
-    os.unlink(wire.SOCKET)  # noqa: PTH108
+    if place == wire.SOCKET:
+        os.unlink(place)  # noqa: PTH108
     line.setblocking(True)
     return line
 

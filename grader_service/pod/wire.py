@@ -21,6 +21,8 @@ JOIN = "/grader/join.py"
 LINE = "/line"
 """Folder of the socket that joins runner and subject; writable in the runner only."""
 SOCKET = f"{LINE}/line"
+SHARED_SOCKET = "\0orchestrate-line"
+"""Where containers share no sockets of folders (gVisor): a name in the pod's network, good for a pod with one pair alone."""
 RESULT_BYTES = 1 << 20
 """The most that a result has."""
 
