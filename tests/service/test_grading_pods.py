@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from grader_service.checks.case import PairEnd
 from grader_service.cluster.render import OWNER
 from orchestrator.errors import SandboxError
 from orchestrator.sandbox.kubernetes import names
+from orchestrator.spec.task import Environment
 
 
 def graded(played: Script, folder: Path, *faults: str, number: int = 1) -> tuple[list[PairEnd], FaultServer]:
@@ -106,6 +108,31 @@ OURS: dict[str, tuple[Script, str]] = {
         "image_name",
     ),
 }
+
+
+def test_under_a_runtime_class_each_pair_has_a_pod_of_its_own(tmp_path: Path) -> None:
+    planned: Any = SimpleNamespace(id="work", environment=Environment(isolation="gvisor"))
+
+    async def scene() -> tuple[list[PairEnd], int]:
+        async with FaultServer() as server:
+            server.kubelet.play("g-*", script(runner=reports(0), subject=ends(after=1)))
+            async with grading_pods(server, runtime_classes={"gvisor": "runsc"}) as pairs:
+                found = await pairs.run("0123", planned, [pair(tmp_path, str(n)) for n in range(2)])
+                return list(found), server.counts[("create", "pods")]
+
+    found, created = asyncio.run(scene())
+    assert (len(found), created) == (2, 2)
+
+
+def test_a_runtime_class_that_is_not_named_is_refused(tmp_path: Path) -> None:
+    planned: Any = SimpleNamespace(id="work", environment=Environment(isolation="gvisor"))
+
+    async def scene() -> None:
+        async with FaultServer() as server, grading_pods(server) as pairs:
+            await pairs.run("0123", planned, [pair(tmp_path)])
+
+    with pytest.raises(SandboxError, match="name its RuntimeClass"):
+        asyncio.run(scene())
 
 
 def test_a_subject_that_ended_with_its_pod_has_not_failed(tmp_path: Path) -> None:
