@@ -161,7 +161,7 @@ class Runs:
         """Return the pods of the run's agents."""
         return self.release.pods(self.release.trials, f"{names.RUN_LABEL}={names.run_hash(run)}")
 
-    def busy(self, run: str, count: int = 1, seconds: float = 240) -> list[dict[str, Any]]:
+    def busy(self, run: str, count: int = 1, seconds: float = 420) -> list[dict[str, Any]]:
         """Wait until so many agents run. Returns their pods."""
 
         def running() -> list[dict[str, Any]]:

@@ -110,12 +110,12 @@ def _answers() -> bool:
     return False
 
 
-def survive(release: Release, folder: Path, blow: Blow, times: int, *, trials: int = 30) -> None:
+def survive(release: Release, folder: Path, blow: Blow, times: int, *, trials: int = 30, pool: str = "ray") -> None:
     """Run trials whose agents take some seconds, strike while they run, and look at what is left."""
     runs = Runs(release)
     suite = write_suite(folder, (2, 4, 8))
-    run = runs.submit(suite, ["oracle"], "--samples", str(trials // 3), "-n", "10")
-    until(lambda: len(runs.pods(run)) >= 4, "some pods are made")
+    run = runs.submit(suite, ["oracle"], "--samples", str(trials // 3), "-n", "10", "--pool", pool)
+    until(lambda: len(runs.pods(run)) >= 4, "some pods are made", 420)
     steadily(lambda: blow(runs, run), times, 8)
     until(_answers, "the API server answers")
     runs.follow(run)
@@ -139,14 +139,18 @@ def test_some_trials_survive_a_bad_minute(ready: Release, tmp_path: Path) -> Non
         evict_random_pods(runs, run)
         kill_daemon("kube-apiserver")(runs, run)
 
-    survive(ready, tmp_path, blow, 1, trials=12)
+    survive(ready, tmp_path, blow, 1, trials=12, pool="inline")
 
 
 @pytest.mark.parametrize("absent", [60, pytest.param(300, marks=pytest.mark.slow)])
 def test_agents_that_end_while_nobody_drives_them_are_adopted(ready: Release, tmp_path: Path, absent: int) -> None:
     runs = Runs(ready)
     run = runs.submit(
-        write_suite(tmp_path, (25, 30, 35)), ["oracle"], "--samples", "10" if absent > 60 else "2", "-n", "30"
+        write_suite(tmp_path, (25, 30, 35)),
+        ["oracle"],
+        "--samples",
+        "10" if absent > 60 else "2",
+        *("-n", "30", "--pool", "inline"),
     )
     runs.busy(run, 2)
     jobs = f"/apis/batch/v1/namespaces/{ready.drivers}/jobs"

@@ -61,7 +61,7 @@ def test_verdicts_are_those_of_this_machine(ready: Release, tmp_path: Path, task
     words = [word for agent in AGENTS for word in ("--agent", agent)]
     here = _local(tmp_path, [*words, *chosen, "--samples", samples])
     runs = Runs(ready)
-    run = runs.submit(STARTER, AGENTS, *chosen, "--samples", samples, "-n", "8")
+    run = runs.submit(STARTER, AGENTS, *chosen, "--samples", samples, "-n", "8", "--pool", "inline")
     runs.follow(run)
     runs.check(run)
     assert _told(report(runs, run)) == _told(here)
@@ -69,7 +69,7 @@ def test_verdicts_are_those_of_this_machine(ready: Release, tmp_path: Path, task
 
 def test_an_upgrade_in_the_middle_of_a_run_disturbs_nothing(ready: Release, tmp_path: Path) -> None:
     runs = Runs(ready)
-    run = runs.submit(write_suite(tmp_path, (4, 8)), ["oracle"], "--samples", "6", "-n", "6")
+    run = runs.submit(write_suite(tmp_path, (4, 8)), ["oracle"], "--samples", "6", "-n", "6", "--pool", "inline")
     runs.busy(run, 2)
     deployments = f"/apis/apps/v1/namespaces/{ready.system}/deployments/relay"
     before = get(deployments)["metadata"]["generation"]
