@@ -51,7 +51,7 @@ def test_a_driver_whose_pod_is_deleted_hands_its_pods_to_the_next(ready: Release
 
 def test_a_run_is_stopped_from_elsewhere_and_goes_on_when_it_is_resumed(ready: Release, tmp_path: Path) -> None:
     runs = Runs(ready)
-    run = runs.submit(write_suite(tmp_path, [30]), ["oracle"])
+    run = runs.submit(write_suite(tmp_path, [75]), ["oracle"])  # long enough for a busy machine to ask meanwhile
     runs.busy(run)
     stopped = runs.cli("stop", run)
     assert stopped.returncode == 0, stopped.stderr
