@@ -87,7 +87,7 @@ async def _reserved(run: str, planned: PlannedTrial, launch: int, crew: Crew, st
             return await _act(run, planned, launch, crew, registration, stop)
         except InfrastructureError as error:
             if not _ends_the_run(error):
-                usage = await _used(planned, registration, crew)
+                usage = await _used(planned, registration, crew, error)
             raise
     except InfrastructureError as error:
         if _ends_the_run(error):
@@ -111,12 +111,17 @@ def _ends_the_run(error: InfrastructureError) -> bool:
     return isinstance(error, LeaseLostError) or (isinstance(error, StoreError) and error.spares_none)
 
 
-async def _used(planned: PlannedTrial, registration: Registration, crew: Crew) -> Usage:
+async def _used(planned: PlannedTrial, registration: Registration, crew: Crew, error: InfrastructureError) -> Usage:
     """Seal a launch that we lost and return what it used: it is paid for all the same."""
     try:
-        return (await crew.gateway.seal(registration.launch)).usage
+        usage = (await crew.gateway.seal(registration.launch)).usage
     except InfrastructureError:  # a gateway that is gone has revoked every token, and what it counted is gone with it
+        usage = None
+    if (
+        usage is None or error.cause == "gateway_restarted"
+    ):  # the new one has counted nothing of what the pod did before
         return Usage() if planned.agent.agent.models else NOTHING_USED
+    return usage
 
 
 async def _revoked(run: str, planned: PlannedTrial, launch: int, crew: Crew) -> Usage:
@@ -139,11 +144,16 @@ async def _act(
     """
     registered = time.time()
     async with crew.sandboxes.open(await sandbox_spec(planned, launch, registration, crew)) as sandbox:
-        ending, cancelled = await _until_dead(sandbox, planned, registration, crew, stop)
-        crew.observer.phase(planned.id, "freezing")
-        await crew.hold()  # nothing dies any more, so a store that is away is waited for here, before what needs it
-        seal = await crew.gateway.seal(registration.launch)
-        frozen = await sandbox.freeze()
+        try:
+            ending, cancelled = await _until_dead(sandbox, planned, registration, crew, stop)
+            crew.observer.phase(planned.id, "freezing")
+            await crew.hold()  # nothing dies any more, so a store that is away is waited for here, before what needs it
+            seal = await crew.gateway.seal(registration.launch)
+            frozen = await sandbox.freeze()
+        except InfrastructureError as error:
+            if not _ends_the_run(error):
+                await crew.hold()  # one that was cut off from all has lost the run: its sandboxes are the next driver's
+            raise
         labels = {**crew.labels, **sandbox.labels}
         observed = _Observed(ending, seal, frozen, registered, labels, cancelled)
         return await _commit(planned, await _outcome(run, planned, launch, crew, observed), crew)

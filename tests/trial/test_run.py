@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from orchestrator.errors import GatewayError, InfrastructureError, LeaseLostError, SandboxError, StoreError
-from orchestrator.interfaces import Door, PlannedTrial, Registration, RelaySink
+from orchestrator.interfaces import AgentProgram, Door, PlannedTrial, Registration, RelaySink
 from orchestrator.records.base import BlobRef
 from orchestrator.records.ids import TrialId
 from orchestrator.records.manifest import Bundles, ManifestAgent, ManifestTask
@@ -236,3 +238,84 @@ def test_nothing_is_committed_once_another_driver_has_the_run(tmp_path: Path) ->
     assert isinstance(error, LeaseLostError)
     assert said == ["reserve 1", "forfeit 1"]
     assert list(tmp_path.rglob("*.json")) == []
+
+
+class Watched:
+    """Sandboxes that are lost once they run; notes with what error they were left."""
+
+    fetches = True
+
+    def __init__(self, cause: str) -> None:
+        self.cause = cause
+        self.left_with: BaseException | None = None
+
+    @contextlib.asynccontextmanager
+    async def open(self, spec: object) -> AsyncIterator[Any]:
+        try:
+            yield self
+        except BaseException as error:
+            self.left_with = error
+            raise
+
+    async def running(self) -> None: ...
+
+    async def ended(self) -> Any:
+        raise SandboxError("lost", cause=self.cause)
+
+
+class Knows(SealsOnly):
+    """A gateway that wants nothing stopped."""
+
+    async def stop_reason(self, launch: str) -> Any:
+        await asyncio.Event().wait()
+
+
+def lose_sandbox(folder: Path, cause: str, hold: Any = at_once) -> tuple[list[str], BaseException | None]:
+    """Run a trial whose sandbox is lost while it runs. Returns what the allowance was asked, and with what the sandbox was left."""
+    notes, unused, sandboxes = Notes(), cast("Any", None), Watched(cause)
+
+    def render(*_: object) -> AgentProgram:
+        return AgentProgram(command=("true",))
+
+    crew = Crew(
+        store=FileStore(folder),
+        bundles=unused,
+        sandboxes=cast("Any", sandboxes),
+        gateway=cast("Any", Knows(seals=True)),
+        grader=unused,
+        render=render,
+        observer=Silent(),
+        writer_id="w",
+        ready=at_once,
+        hold=hold,
+        allowance=notes,
+    )
+
+    async def run() -> None:
+        with contextlib.suppress(LeaseLostError):
+            await run_trial("r", planned("x/m"), crew, asyncio.Event())
+
+    asyncio.run(run())
+    return notes.said, sandboxes.left_with
+
+
+def test_a_driver_that_was_cut_off_leaves_its_sandboxes_to_the_one_that_has_the_run(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    async def taken_while_it_ran() -> None:
+        asked.append(1)
+        if len(asked) > 1:
+            raise LeaseLostError("taken")
+
+    said, left_with = lose_sandbox(tmp_path, "gateway_unreachable", hold=taken_while_it_ran)
+    assert isinstance(left_with, LeaseLostError)
+    assert said == ["reserve 1", "forfeit 1"]
+
+
+@pytest.mark.parametrize(("cause", "cost"), [("node_lost", 1234), ("gateway_restarted", None)])
+def test_what_a_gateway_counted_before_it_was_started_anew_is_not_taken_for_nothing(
+    tmp_path: Path, cause: str, cost: int | None
+) -> None:
+    said, left_with = lose_sandbox(tmp_path, cause)
+    assert said == ["reserve 1", f"settle 1: {cost}"]
+    assert isinstance(left_with, SandboxError)
