@@ -187,6 +187,51 @@ def test_only_the_pod_that_was_seen_is_deleted(play) -> None:
     play(course)
 
 
+def test_a_driver_that_comes_back_while_many_pods_are_deleted_finds_the_rest(play) -> None:
+    async def course(world: World) -> None:
+        await world.lease()
+        for number in range(6):
+            world.add(f"over-{number}", OVER)
+
+        async def slowly(seconds: float) -> None:
+            world.now += 10
+
+        world.reaper.sleep = slowly
+        await world.look()
+        await world.look(901)
+        assert len(await world.left()) == 4  # a look's time is over: the next one reads the Leases first
+        await world.renew()
+        await world.look(15)
+        assert len(await world.left()) == 4
+
+    play(course)
+
+
+def test_a_gateway_that_is_away_keeps_no_other_from_sealing(play) -> None:
+    async def course(world: World) -> None:
+        never = asyncio.Event()
+
+        async def seal(index: int, launch: str) -> bool:
+            if launch == "launch-first":
+                await never.wait()
+            world.sealed.append((index, launch))
+            return True
+
+        world.reaper.seal = seal
+        await world.lease()
+        for name in ("first", "second", "third"):
+            world.add(name, FREEZING)
+        await world.look()
+        looking = asyncio.create_task(world.look(61))
+        while len(world.sealed) < 2:
+            await asyncio.sleep(0.01)
+        assert sorted(world.sealed) == [(1, "launch-second"), (1, "launch-third")]
+        never.set()
+        await looking
+
+    play(course)
+
+
 def test_pods_that_are_no_run_s_are_not_even_read(play) -> None:
     async def course(world: World) -> None:
         labels = {names.MANAGED_BY: names.OURS, names.COMPONENT: "grading"}

@@ -38,6 +38,8 @@ _SWEEP_LOOKS = 20
 """So many looks, one lists all pods."""
 _RUNS = 50
 """Runs in one selector."""
+_SEALS = 32
+"""Launches that are sealed at one time."""
 _FORGET_LOOKS = 100
 """Looks after which a seal that the gateway knew nothing of is asked for again: it may have been on its way up."""
 
@@ -112,10 +114,14 @@ class Reaper:
             log.warning("nothing is done before all can be read: %s", error)
             return
         now = self.looked = self.clock()
-        for pod in pods:
-            silent = self._ledger.silent_s(_run_of(pod), now)
-            if silent >= self.config.absent_seconds:
-                await self._see_to(pod, silent)
+        away = [(pod, silent) for pod in pods if (silent := self._silent_s(pod, now)) >= self.config.absent_seconds]
+        await self._delete_all(
+            [pod for pod, silent in away if silent >= self.config.grace_seconds and may_go(pod)], now
+        )
+        await self._seal_all([pod for pod, _ in away if agent_has_ended(pod)])
+
+    def _silent_s(self, pod: Mapping[str, Any], now: float) -> float:
+        return self._ledger.silent_s(_run_of(pod), now)
 
     async def _pods(self, leases: Mapping[str, str]) -> list[dict[str, Any]]:
         """Return the pods of runs whose driver is away, and now and then all: there are some of runs without a Lease.
@@ -151,17 +157,35 @@ class Reaper:
                 marks[_run_of(lease)] = f"{about.get('uid')} {about.get('resourceVersion')}"
         return marks
 
-    async def _see_to(self, pod: Mapping[str, Any], silent: float) -> None:
-        """Do what is due for a pod whose driver is away."""
-        about = pod["metadata"]
-        if agent_has_ended(pod) and not self._is_sealed(about["uid"]):
-            await self._seal(about)
-        if silent >= self.config.grace_seconds and may_go(pod):
-            await self._delete(about)
-
     def _is_sealed(self, uid: str) -> bool:
         number = self._sealed.get(uid, 0)
         return number > 0 and self._looks - number < _FORGET_LOOKS
+
+    async def _delete_all(self, pods: Iterable[Mapping[str, Any]], now: float) -> None:
+        """Delete pods one after the other. What takes long is left for the next look: a driver that has come back is seen by then."""
+        for pod in pods:
+            if self.clock() - now >= self.config.look_seconds:
+                return
+            await self._delete(pod["metadata"])
+
+    async def _delete(self, about: Mapping[str, Any]) -> None:
+        """Delete one pod, and wait for the next one's turn."""
+        try:
+            if await self.api.delete(PODS, about["namespace"], about["name"], uid=about["uid"]):
+                log.info("pod %s in %s was deleted: its run is not driven any more", about["name"], about["namespace"])
+        except ApiError as error:
+            log.warning("pod %s in %s is left for the next look: %s", about["name"], about["namespace"], error)
+        await self.sleep(1 / self.config.deletes_per_second)
+
+    async def _seal_all(self, pods: Iterable[Mapping[str, Any]]) -> None:
+        """Have launches sealed, some at a time: a gateway that is away must not keep others from it."""
+        places = asyncio.Semaphore(_SEALS)
+
+        async def seal(about: Mapping[str, Any]) -> None:
+            async with places:
+                await self._seal(about)
+
+        await asyncio.gather(*(seal(pod["metadata"]) for pod in pods if not self._is_sealed(pod["metadata"]["uid"])))
 
     async def _seal(self, about: Mapping[str, Any]) -> None:
         marks = about.get("annotations") or {}
@@ -173,15 +197,6 @@ class Reaper:
             log.info(
                 "launch %s of pod %s was sealed: its agent has ended and its driver is away", launch, about["name"]
             )
-
-    async def _delete(self, about: Mapping[str, Any]) -> None:
-        """Delete one pod, and wait for the next one's turn."""
-        try:
-            if await self.api.delete(PODS, about["namespace"], about["name"], uid=about["uid"]):
-                log.info("pod %s in %s was deleted: its run is not driven any more", about["name"], about["namespace"])
-        except ApiError as error:
-            log.warning("pod %s in %s is left for the next look: %s", about["name"], about["namespace"], error)
-        await self.sleep(1 / self.config.deletes_per_second)
 
 
 def agent_has_ended(pod: Mapping[str, Any]) -> bool:
