@@ -93,7 +93,7 @@ def _told(container: ContainerView) -> tuple[str, str]:
         return "grading_memory", f"{container.name} met its memory limit"
     cause = wire.CAUSES.get(container.exit_code or 0, "grading_pod")
     message = ""
-    with contextlib.suppress(ValueError, TypeError, AttributeError):
+    with contextlib.suppress(ValueError, TypeError, AttributeError, RecursionError):
         message = str(json.loads(container.message).get("message", ""))[:500]
     return cause, f"{container.name} ended without a result: {message or _words(container)}"
 

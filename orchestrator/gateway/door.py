@@ -127,7 +127,7 @@ def _as_socket(descriptor: int) -> socket.socket | None:
 def _token(line: bytes) -> str:
     try:
         token = json.loads(line)["token"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         token = None
     if not isinstance(token, str):
         msg = 'one JSON line {"token": …} is needed'

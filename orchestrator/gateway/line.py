@@ -141,7 +141,7 @@ def error_of(data: bytes) -> tuple[str, str] | None:
     try:
         error = json.loads(data)["error"]
         return str(error["type"]), str(error["message"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

@@ -108,6 +108,19 @@ def test_the_agents_own_death_by_a_signal_is_told_once_nobody_else_claims_it() -
     assert isinstance(judge(view(agent(143)), FACTS), Ending)
 
 
+@pytest.mark.parametrize("code", [137, 0, 122])
+@pytest.mark.parametrize(
+    "message",
+    ["[" * 4096, '{"a":' * 800, "[]", '{"code": true, "signal": [], "started": NaN, "ended": "x"}', "1" * 4096, "\ud800"],
+    ids=["deep_list", "deep_object", "list", "odd", "long_number", "half_character"],
+)
+def test_whatever_an_agent_writes_as_last_words_of_its_container_it_has_an_ending(message: str, code: int) -> None:
+    found = judge(view(agent(code, message=message)), FACTS)
+    assert isinstance(found, Ending)
+    assert found.exit.code == code or found.exit.signal == code - 128
+    assert (found.started, found.ended) == (AT, AT + 10)
+
+
 def test_a_node_shutdown_and_a_refusing_node_have_their_words() -> None:
     shut = judge(view(agent(143), phase="Failed", reason="Terminated", message="imminent node shutdown"), FACTS)
     refused = judge(view(phase="Failed", reason="OutOfcpu", message="Node didn't have enough resource: cpu"), FACTS)

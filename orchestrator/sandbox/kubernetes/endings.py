@@ -333,9 +333,9 @@ def _message(container: ContainerView) -> str:
 
 
 def _said(container: ContainerView) -> dict[str, Any]:
-    """Return a container's last words where they are JSON."""
+    """Return a container's last words where they are JSON. An agent that takes its supervisor along has the last word itself."""
     try:
         said = json.loads(container.message)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return said if isinstance(said, dict) else {}
