@@ -219,6 +219,14 @@ def test_sigterm_just_after_the_agent_ended_by_itself(pod: PodFolders, agent: Ag
     assert report(pod).interrupted is False
 
 
+def test_an_agent_cannot_say_itself_that_its_pod_was_ended(pod: PodFolders, agent: Agent):
+    process = started(pod)
+    agent.end("terminated", None)  # what it wrote before it had its supervisor killed
+    pod.double.tell(sealed=True)
+    assert finished(process) == 0
+    assert report(pod).interrupted is False
+
+
 def test_sigterm_before_the_agent_starts_keeps_it_from_starting(pod: PodFolders):
     process = started(pod)
     pod.double.answers(DEAD, *[503] * 3)

@@ -70,7 +70,9 @@ def freezer(places: Places, environment: Environment) -> None:
     delivery = Relay(relay, token, index)
     report = freeze(places, plan, delivery)
     cause = report.pop("cause")
-    report["interrupted"] = cause == "terminated" or (orders.interrupted and not _ended_by_itself(cause))
+    # The cause is advice: an agent that had its supervisor killed wrote it itself. Whoever ends a pod tells us, too.
+    told = cause == "terminated" or (orders.interrupted and not _ended_by_itself(cause))
+    report["interrupted"] = orders.dying and told
     status, value = insist(gateway, "POST", "/launch/frozen", _FOREVER, report, unknown=FREEZER_UNKNOWN)
     if status != 200:
         raise PodError(

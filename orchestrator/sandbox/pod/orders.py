@@ -72,7 +72,8 @@ class Orders:
         self._started = False
         self._free_since: float | None = None
         self._looked = 0.0
-        self._dying = False
+        self.dying = False
+        """The pod is being ended."""
         self._asked: _socket.socket | None = None
         self._asked_at = 0.0
         self._ask_at = 0.0
@@ -107,8 +108,8 @@ class Orders:
 
     def _end(self, *_: object) -> None:
         """SIGTERM. Nothing waits for a long poll, or for a gateway that does not answer."""
-        if not self._dying:
-            self._dying = True
+        if not self.dying:
+            self.dying = True
             self.interrupted = (
                 self._held or not self._lock.is_free()
             )  # a supervisor is told at the same time, and quick
@@ -126,13 +127,13 @@ class Orders:
 
     def _wait(self) -> None:
         """Wait for an answer, a signal, or the next look."""
-        if self._asked is None and not self._dying and time.monotonic() >= self._ask_at:
+        if self._asked is None and not self.dying and time.monotonic() >= self._ask_at:
             self._ask()
         poll = select.poll()
         poll.register(self._woken, select.POLLIN)
         if self._asked is not None:
             poll.register(self._asked.fileno(), select.POLLIN)
-        poll.poll((_DYING_LOOK_SECONDS if self._dying else _LOOK_SECONDS) * 1000)
+        poll.poll((_DYING_LOOK_SECONDS if self.dying else _LOOK_SECONDS) * 1000)
         try:
             os.read(self._woken, 100)
         except BlockingIOError:
@@ -192,7 +193,7 @@ class Orders:
 
     def _is_dead(self) -> bool:
         """Return whether it is for us to say that the agent is dead; then we hold the lock."""
-        if self._dying:
+        if self.dying:
             return self._lock.take()
         now = time.monotonic()
         if now - self._looked < _LOOK_SECONDS:
