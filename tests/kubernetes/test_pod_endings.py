@@ -111,7 +111,14 @@ def test_the_agents_own_death_by_a_signal_is_told_once_nobody_else_claims_it() -
 @pytest.mark.parametrize("code", [137, 0, 122])
 @pytest.mark.parametrize(
     "message",
-    ["[" * 4096, '{"a":' * 800, "[]", '{"code": true, "signal": [], "started": NaN, "ended": "x"}', "1" * 4096, "\ud800"],
+    [
+        "[" * 4096,
+        '{"a":' * 800,
+        "[]",
+        '{"code": true, "signal": [], "started": NaN, "ended": "x"}',
+        "1" * 4096,
+        "\ud800",
+    ],
     ids=["deep_list", "deep_object", "list", "odd", "long_number", "half_character"],
 )
 def test_whatever_an_agent_writes_as_last_words_of_its_container_it_has_an_ending(message: str, code: int) -> None:

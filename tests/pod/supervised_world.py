@@ -28,7 +28,8 @@ def supervisor() -> Path:
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler here: the supervisor is tested where there is one")
-    digest = hashlib.sha256(SOURCE.read_bytes() + " ".join(FLAGS).encode()).hexdigest()[:16]
+    sources = SOURCE.read_bytes() + SOURCE.with_name("guard.h").read_bytes()
+    digest = hashlib.sha256(sources + " ".join(FLAGS).encode()).hexdigest()[:16]
     program = Path(tempfile.gettempdir()) / f"orchestrate-supervisor-{os.getuid()}-{digest}"
     if not program.exists():
         made = program.with_name(f"{program.name}.{os.getpid()}")

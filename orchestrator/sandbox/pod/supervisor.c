@@ -3,11 +3,13 @@
  *   supervisor run -- COMMAND…    holds the lock on /ctl/alive, starts COMMAND, ends everything, tells how it went
  *
  * The agent runs under the same user and has read this file. What it is up against:
- * - It cannot kill, trace or read its supervisor: the kernel drops signals from inside the PID namespace unless its first process handles
+ * - It cannot kill, trace or read its supervisor: Linux drops signals from inside the PID namespace unless its first process handles
  *   them, and PR_SET_DUMPABLE 0 closes ptrace, /proc/1/mem and /proc/1/fd.
- * - It can change the supervisor's resource limits (prlimit asks for no more than the same user). So nothing is allocated or opened
- *   while it runs; and RLIMIT_CPU, which is a kill, ends the agent with its supervisor: the container's exit code is then 137.
+ * - gVisor drops no signals, and any kernel lets the same user change resource limits and priorities. So a system call filter refuses
+ *   what is aimed at process 1. Should there be a way around it: nothing is allocated or opened while the agent runs, and whatever
+ *   kills the supervisor ends the agent with it: the container's exit code is then 137.
  * - It can write to /log: everything there is opened before it starts, and put in order once it is dead.
+ * - It can write to the container's termination message, whose bytes on the node's disk nobody counts: it is cut while it runs.
  * - It cannot write to /ctl, which is where the limits, the lock and the stop file are.
  *
  * The lock is given back only by exiting, and exiting comes after the last process of the container is reaped.
@@ -33,6 +35,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "guard.h"
+
 /* Exit codes. A command's own codes from LOWEST_OF_OURS to HIGHEST_OF_OURS are shown as TAKEN, so that ours mean what they say. */
 enum {
     TAKEN = 119,
@@ -54,6 +58,7 @@ enum {
 #define LOCK_TRIES 200      /* times 10 ms: the freezer may hold the lock for the moment in which it tries it */
 #define HEAD_BYTES 32       /* of /log/output: bytes printed and size of the ring, as text, before the ring itself */
 #define MOST_OUTPUT (64u << 20)
+#define MOST_LAST_WORDS (64 << 10) /* of the termination message while the agent runs; the kubelet reads 4096 bytes */
 
 /* ------------------------------------------------------------------------------------------------------------- small things */
 
@@ -372,8 +377,16 @@ struct supervised {
     bool open; /* the command's output may bring more */
 };
 
+/* Give the node back what the agent has put into the termination message: it counts for no limit, and ours replaces it in the end. */
+static void cut_last_words(void) {
+    struct stat info;
+    if (termination < 0 || fstat(termination, &info) != 0 || info.st_blocks * 512 <= MOST_LAST_WORDS) return;
+    if (ftruncate(termination, 0) != 0) errno = 0;
+}
+
 /* What is looked at every now and then; the exit code when it is time to end, else 0. */
 static int look(struct supervised *all, unsigned long tick) {
+    cut_last_words();
     if (faccessat(AT_FDCWD, "/ctl/stop", F_OK, AT_SYMLINK_NOFOLLOW) == 0) return STOPPED;
     if (tick % SAMPLE_TICKS != 0) return 0;
     if (killed_for_memory(&all->view) > 0) return OUT_OF_MEMORY;
@@ -499,6 +512,7 @@ static int run(char **command) {
     open_view(&all.view);
     double started = wall_clock();
     if (!write_started(started)) return fail(CANNOT_START, "cannot write /log/started");
+    if (!guard()) return fail(CANNOT_START, "cannot refuse system calls");
     if (!start(&all.command, command)) return fail(CANNOT_START, "cannot start a process");
     all.open = true;
     int reason = watch(&all);
