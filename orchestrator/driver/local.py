@@ -110,6 +110,8 @@ class Local:
             lease.ending = execution.why_released(stopper.asked_by)
             if not execution.left:
                 await self._tidy(manifest)
+            elif stopper.asked_by is not None:
+                await self._stop_the_rest(manifest.run)
             return execution
 
     async def _tidy(self, manifest: RunManifest) -> None:
@@ -119,6 +121,18 @@ class Local:
         committed = [keys.parse_outcome(key) for key in await self.store.list(keys.outcomes(manifest.run))]
         with contextlib.suppress(SandboxError):
             await self.backend.tidy(manifest.run, {launch_id(*each) for each in committed})
+
+    async def _stop_the_rest(self, run: str) -> None:
+        """Stop what an earlier driver left running and this one was stopped before it came to: it would go on and spend.
+
+        Its pods stop, freeze and deliver by themselves; resume finds them cancelled. What cannot be asked now ends by its own limits.
+        """
+        if not self.backend.fetches:
+            return
+        with contextlib.suppress(InfrastructureError):
+            launches = await self.backend.left_running(run)
+            async with self.services.open_gateway() as gateway:
+                await asyncio.gather(*(gateway.stop(launch) for launch in launches), return_exceptions=True)
 
     @contextlib.asynccontextmanager
     async def _pool(

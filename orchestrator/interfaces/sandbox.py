@@ -295,6 +295,13 @@ class SandboxBackend(Protocol):
         """
         ...
 
+    async def left_running(self, run: str) -> AbstractSet[str]:
+        """Return the launches of a run, by their short names, whose sandboxes have not ended, whichever process made them.
+
+        Raises SandboxError. None on backends whose sandboxes end with their process.
+        """
+        ...
+
     def driving(self, run: str, epoch: int, gateway: Gateway) -> AbstractAsyncContextManager[SandboxBackend]:
         """Give what makes the sandboxes of a run in this process while the context is open. Raises SandboxError."""
         ...

@@ -285,6 +285,10 @@ class OnThisMachine:
     async def tidy(self, run: str, over: AbstractSet[str]) -> None:
         """Nothing outlives its process."""
 
+    async def left_running(self, run: str) -> AbstractSet[str]:
+        """Nothing outlives its process."""
+        return frozenset()
+
     @contextlib.asynccontextmanager
     async def driving(self, run: str, epoch: int, gateway: Gateway) -> AsyncIterator[Self]:
         """Give this backend itself: nothing of it belongs to one run."""

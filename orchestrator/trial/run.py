@@ -32,8 +32,9 @@ async def run_trial(run: str, planned: PlannedTrial, crew: Crew, stop: asyncio.E
     """
     first = planned.first_launch
     outcome = await _launch(run, planned, first, crew, stop)
-    for launch in range(first + 1, first + planned.launches_left):
-        if outcome.outcome_class != "infra" or stop.is_set():
+    stopped_before = outcome.outcome_class == "cancelled"  # by who drove it then; that uses up no launch
+    for launch in range(first + 1, first + planned.launches_left + stopped_before):
+        if outcome.outcome_class == "result" or stop.is_set():
             break
         outcome = await _launch(run, planned, launch, crew, stop)
     return TrialEnd(trial=planned.id, outcome=outcome, verdict=await grade(run, planned, outcome, crew))

@@ -145,16 +145,30 @@ def test_preflight_names_the_settings_that_are_missing() -> None:
     inside(use)
 
 
+def add(server: FaultServer, name: str, run: str, launch: str, phase: str = "Running", **more: str) -> None:
+    """Let there be a pod of a launch."""
+    labels = {names.MANAGED_BY: names.OURS, names.RUN_LABEL: names.run_hash(run)}
+    about = {"name": name, "namespace": NAMESPACE, "labels": labels, "annotations": {names.LAUNCH_ID: launch}}
+    server.objects.add(("pods", NAMESPACE, name), {"metadata": about | more, "spec": {}, "status": {"phase": phase}})
+
+
+def test_launches_whose_pods_have_not_ended_are_left_running() -> None:
+    async def use(server: FaultServer, backend: KubernetesBackend) -> None:
+        add(server, "running", RUN, "a")
+        add(server, "waiting", RUN, "b", "Pending")
+        add(server, "ended", RUN, "c", "Succeeded")
+        add(server, "going", RUN, "d", deletionTimestamp="2026-03-02T09:00:00Z")
+        add(server, "of-another-run", "another", "e")
+        assert await backend.left_running(RUN) == {"a", "b"}
+
+    inside(use)
+
+
 def test_pods_of_launches_that_are_over_are_removed_and_no_others() -> None:
     async def use(server: FaultServer, backend: KubernetesBackend) -> None:
-        def add(name: str, run: str, launch: str) -> None:
-            labels = {names.MANAGED_BY: names.OURS, names.RUN_LABEL: names.run_hash(run)}
-            about = {"name": name, "namespace": NAMESPACE, "labels": labels, "annotations": {names.LAUNCH_ID: launch}}
-            server.objects.add(("pods", NAMESPACE, name), {"metadata": about, "spec": {}, "status": {}})
-
-        add("over", RUN, "a")
-        add("running", RUN, "b")
-        add("of-another-run", "another", "a")
+        add(server, "over", RUN, "a")
+        add(server, "running", RUN, "b")
+        add(server, "of-another-run", "another", "a")
         await backend.tidy(RUN, {"a"})
         left = {
             pod["metadata"]["name"]

@@ -6,16 +6,16 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 
 from orchestrator.errors import GatewayError, InfrastructureError, LeaseLostError, SandboxError, StoreError
-from orchestrator.interfaces import AgentProgram, Door, PlannedTrial, Registration, RelaySink
+from orchestrator.interfaces import AgentProgram, Door, Ending, Frozen, PlannedTrial, Registration, RelaySink
 from orchestrator.records.base import BlobRef
 from orchestrator.records.ids import TrialId
 from orchestrator.records.manifest import Bundles, ManifestAgent, ManifestTask
-from orchestrator.records.outcome import Outcome, Seal
+from orchestrator.records.outcome import Exit, Outcome, Seal
 from orchestrator.records.usage import Usage
 from orchestrator.spec.agent import Agent
 from orchestrator.spec.task import Budgets, Environment
@@ -319,3 +319,52 @@ def test_what_a_gateway_counted_before_it_was_started_anew_is_not_taken_for_noth
     said, left_with = lose_sandbox(tmp_path, cause)
     assert said == ["reserve 1", f"settle 1: {cost}"]
     assert isinstance(left_with, SandboxError)
+
+
+class Adopting(Watched):
+    """Sandboxes of which an earlier driver was asked to stop the first."""
+
+    labels: ClassVar[dict[str, str]] = {}
+
+    def __init__(self) -> None:
+        super().__init__("")
+        self.opened = 0
+
+    async def running(self) -> None:
+        self.opened += 1
+
+    async def ended(self) -> Ending:
+        await asyncio.sleep(0)
+        return Ending(exit=Exit(code=0), cause="exited" if self.opened > 1 else "stopped", started=1, ended=2)
+
+    async def freeze(self) -> Frozen:
+        return Frozen(state=None, output=b"", output_blob=None, final=None)
+
+
+class Passes:
+    async def grade(self, run: str, trial: TrialId) -> Any:
+        return None
+
+
+def test_a_launch_that_an_earlier_driver_was_asked_to_stop_is_launched_again(tmp_path: Path) -> None:
+    unused, sandboxes = cast("Any", None), Adopting()
+
+    def render(*_: object) -> AgentProgram:
+        return AgentProgram(command=("true",))
+
+    crew = Crew(
+        store=FileStore(tmp_path),
+        bundles=unused,
+        sandboxes=cast("Any", sandboxes),
+        gateway=cast("Any", Knows(seals=True)),
+        grader=cast("Any", Passes()),
+        render=render,
+        observer=Silent(),
+        writer_id="w",
+        ready=at_once,
+        hold=at_once,
+        allowance=Unlimited(),
+    )
+    end = asyncio.run(run_trial("r", planned(), crew, asyncio.Event()))  # of one launch that may be lost
+    assert (end.outcome.launch, end.outcome.outcome_class) == (2, "result")
+    assert sorted(path.name for path in tmp_path.rglob("?.json")) == ["1.json", "2.json"]

@@ -12,6 +12,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from typing import Any
 
 from orchestrator.errors import RefusedError, SandboxError
 from orchestrator.interfaces import Gateway, Sandbox, SandboxBackend, SandboxSpec
@@ -32,6 +33,7 @@ from orchestrator.settings import Kubernetes
 from orchestrator.spec.task import Environment, RepositoryWorkspace, is_pinned
 
 _NEEDED = tuple((verb, PODS) for verb in ("create", "get", "list", "watch", "delete"))
+_ENDED = frozenset({"Succeeded", "Failed"})
 _LIMITS = "cpu and memory by cgroup, disk and processes sampled"
 
 
@@ -116,14 +118,27 @@ class KubernetesBackend:
 
     async def tidy(self, run: str, over: AbstractSet[str]) -> None:
         """Delete the pods of a run's launches that are over: their states are delivered and their outcomes committed. Raises ApiError."""
-        labels = f"{OURS},{names.RUN_LABEL}={names.run_hash(run)}"
         async with Api(await self._connecting()) as api:
-            for namespace in (*self._settings.namespaces, *self._settings.root_namespaces):
-                for pod in await api.list(PODS, namespace, labels=labels):
-                    about = pod["metadata"]
-                    launch = (about.get("annotations") or {}).get(names.LAUNCH_ID, "")
-                    if launch in over and "deletionTimestamp" not in about:
-                        await api.delete(PODS, namespace, about["name"], uid=about["uid"])
+            for about, _ in await self._pods(api, run):
+                if _launch_of(about) in over:
+                    await api.delete(PODS, about["namespace"], about["name"], uid=about["uid"])
+
+    async def left_running(self, run: str) -> AbstractSet[str]:
+        """Return the launches whose pods have not ended and are not being deleted. Raises ApiError."""
+        async with Api(await self._connecting()) as api:
+            found = await self._pods(api, run)
+        return {launch for about, phase in found if phase not in _ENDED and (launch := _launch_of(about))}
+
+    async def _pods(self, api: Api, run: str) -> list[tuple[Mapping[str, Any], str]]:
+        """Return metadata and phase of a run's pods but for those that are being deleted."""
+        labels = f"{OURS},{names.RUN_LABEL}={names.run_hash(run)}"
+        namespaces = (*self._settings.namespaces, *self._settings.root_namespaces)
+        found = [pod for namespace in namespaces for pod in await api.list(PODS, namespace, labels=labels)]
+        return [
+            (pod["metadata"], str((pod.get("status") or {}).get("phase", "")))
+            for pod in found
+            if "deletionTimestamp" not in pod["metadata"]
+        ]
 
     @contextlib.asynccontextmanager
     async def driving(self, run: str, epoch: int, gateway: Gateway) -> AsyncIterator[SandboxBackend]:
@@ -209,3 +224,7 @@ class KubernetesBackend:
         if "@" not in image:
             return [f"image {image}: it is known on one machine only; push it and pin the name that a registry gave it"]
         return []
+
+
+def _launch_of(about: Mapping[str, Any]) -> str:
+    return str((about.get("annotations") or {}).get(names.LAUNCH_ID, ""))

@@ -270,6 +270,10 @@ class RunPods:
         """As the backend says."""
         await self._backend.tidy(run, over)
 
+    async def left_running(self, run: str) -> AbstractSet[str]:
+        """As the backend says."""
+        return await self._backend.left_running(run)
+
     @contextlib.asynccontextmanager
     async def driving(self, run: str, epoch: int, gateway: Gateway) -> AsyncIterator[Self]:
         """It drives already."""
