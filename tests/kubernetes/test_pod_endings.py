@@ -103,9 +103,10 @@ def test_an_agent_that_ended_by_itself_keeps_its_result_whatever_becomes_of_its_
     assert isinstance(judge(view(agent(code), **fields), FACTS), Ending)
 
 
-def test_the_agents_own_death_by_a_signal_is_told_once_nobody_else_claims_it() -> None:
-    assert judge(view(agent(143)), replace(FACTS, settled=False)) is None
-    assert isinstance(judge(view(agent(143)), FACTS), Ending)
+@pytest.mark.parametrize("code", [125, 137, 143])
+def test_an_ending_that_may_come_from_outside_is_told_once_nobody_claims_it(code: int) -> None:
+    assert judge(view(agent(code)), replace(FACTS, settled=False)) is None
+    assert isinstance(judge(view(agent(code)), FACTS), Ending)
 
 
 @pytest.mark.parametrize("code", [137, 0, 122])

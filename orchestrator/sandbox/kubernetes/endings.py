@@ -205,11 +205,11 @@ def _ended(view: PodView, agent: ContainerView, facts: Facts) -> Ending | Loss |
         return _exceeded(view) or _ending(agent, "out_of_disk", facts)
     if agent.exit_code in _SUPERVISOR_FAILED:
         return _never_started(view, agent, facts)
-    outside = agent.exit_code in _FROM_OUTSIDE
-    if (outside or agent.exit_code == _STOPPED) and (_is_being_ended(view) or facts.stopped):
-        return _ended_from_outside(view, agent, facts)
-    if outside and not facts.settled:
-        return None  # who ends it may still be told
+    if agent.exit_code in (*_FROM_OUTSIDE, _STOPPED):
+        if _is_being_ended(view) or facts.stopped:
+            return _ended_from_outside(view, agent, facts)
+        if not facts.settled:
+            return None  # who ends it may still be told
     return _ending(agent, _own_cause(agent, facts), facts)
 
 
