@@ -471,6 +471,18 @@ def test_the_end_of_a_ring(pod: PodFolders):
     assert pod.double.parts["output"] == b"23456789"
 
 
+def test_more_folders_than_can_be_looked_at_are_no_reason_to_wait(pod: PodFolders):
+    for number in range(50):
+        (pod.path("areas/tmp") / f"{number}").mkdir()
+    pod.double.tell(sealed=True)
+    settings = f"{QUICK}\nimport orchestrator.sandbox.pod.freezer as own\nown.MEASURE_SECONDS = -1.0"
+    assert finished(pod.start("freezer.freezer", settings=settings)) == 0
+    told = report(pod)
+    assert [each.type for each in told.findings] == ["disk_not_measured"]
+    assert (told.lost, told.final_b64 is not None) == (None, True)
+    assert origins(pod)["workspace/changed"] == "changed"
+
+
 def test_areas_that_are_not_there_are_told(pod: PodFolders):
     (pod.path("ctl") / "pristine").unlink()
     assert frozen(pod) == 0

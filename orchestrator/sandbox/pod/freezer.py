@@ -47,6 +47,8 @@ _LEAST_HEAP = 12 << 20
 _FOREVER = 1e9
 _SETGID = 0o2000
 """The volume's own group bit, which every folder made on it inherits."""
+MEASURE_SECONDS = 60.0
+"""For looking at the size of everything: folders take no room on some file systems, so an agent may have made any number of them."""
 _AREAS = ("workspace", "output", "tmp", "home")
 
 
@@ -141,11 +143,16 @@ def _state(places: Places, plan: dict[str, Any], relay: Relay) -> dict[str, Any]
     found = [{"type": kind, "detail": detail, "source": "freezer"} for kind, detail in frozen.findings]
     if frozen.findings_cut:
         found.append({"type": "findings_cut", "detail": f"{frozen.findings_cut} more were seen", "source": "freezer"})
+    until = time.monotonic() + MEASURE_SECONDS
+    sizes = [disk_bytes(f"{places.areas}/{name}", until) for name in _AREAS]
+    if unfinished := [name for name, (_, whole) in zip(_AREAS, sizes, strict=True) if not whole]:
+        detail = f"there is too much in {', '.join(unfinished)} to look at: disk_bytes is what was seen"
+        found.append({"type": "disk_not_measured", "detail": detail, "source": "freezer"})
     final = read_final(opened["output"])
     return {
         "final_b64": None if final is None else _base64(final),
         "findings": found,
-        "disk_bytes": sum(disk_bytes(f"{places.areas}/{name}") for name in _AREAS),
+        "disk_bytes": sum(size for size, _ in sizes),
         "lost": None if lost is None else lost[:1000],
     }
 
@@ -216,36 +223,46 @@ def _read(places: Places, name: bytes, most: int) -> bytes:
         os.close(file)
 
 
-def disk_bytes(folder: str) -> int:
-    """Return the bytes that a folder takes on its disk; what cannot be looked at is left out."""
+def disk_bytes(folder: str, until: float) -> tuple[int, bool]:
+    """Return the bytes that a folder takes on its disk, and whether all of it was looked at before ``until`` (monotonic clock).
+
+    What cannot be looked at is left out.
+    """
     try:
         root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
-        return 0
+        return 0, True
     total = 0
     pending = [b""]
     try:
         while pending:
+            if time.monotonic() > until:
+                return total, False
             below = pending.pop()
             try:
                 opened = open_beneath(root, below or b".", os.O_RDONLY | os.O_DIRECTORY)
             except OSError:
                 continue
             try:
-                total += _taken(opened, below, pending)
+                total += _taken(opened, below, pending, until)
             except OSError:
                 continue
             finally:
                 os.close(opened)
+    except MemoryError:
+        pending.clear()
+        return total, False
     finally:
         os.close(root)
-    return total
+    return total, time.monotonic() <= until
 
 
-def _taken(opened: int, below: bytes, pending: list[bytes]) -> int:
+def _taken(opened: int, below: bytes, pending: list[bytes], until: float) -> int:
     total = 0
     with os.scandir(opened) as items:
         for item in items:
+            if time.monotonic() > until:
+                break
             try:
                 info = item.stat(follow_symlinks=False)
             except OSError:
