@@ -179,6 +179,7 @@ ATTACKS = {
         "fcntl.fcntl(a, 4, fcntl.fcntl(a, 3) | 0o20000); os.write(b, b'x')"
     ),
     "sibling": "assert libc.syscall(56, 0x8000 | 19, 0, 0, 0, 0) == -1 and libc.syscall(435, b'\\0' * 64, 64) == -1",
+    "contexts": "assert libc.syscall(206, 1, ctypes.create_string_buffer(8)) == -1",
     "limits": "for r in (0, 1, 2, 3, 5, 6, 7, 8, 9, 11): refused(resource.prlimit, 1, r, (0, 0))",
     "priority": (
         "for which, who in ((os.PRIO_PROCESS, 1), (os.PRIO_PGRP, 1), (os.PRIO_USER, 0)): refused(os.setpriority, which, who, 19)\n"

@@ -1,4 +1,4 @@
-/* The supervisor's system call filter: what an agent could aim at process 1. `guard` is all that is for others. */
+/* The supervisor's system call filter: what an agent could aim at process 1, or take from all pods of its node. `guard` is all that is for others. */
 #ifndef ORCHESTRATE_GUARD_H
 #define ORCHESTRATE_GUARD_H
 
@@ -58,6 +58,7 @@ static const struct refused refused[] = {
     {SYS_sched_setparam, 0, 1, false},
     {SYS_sched_setattr, 0, 1, false},
     {SYS_sched_setaffinity, 0, 1, false},
+    {SYS_io_setup, ANY, 0, false},         /* its contexts are counted for the whole node: one pod could have them all */
 };
 
 /* Refuse from now on, to us and all that we start, what could hold, end or starve process 1. */
