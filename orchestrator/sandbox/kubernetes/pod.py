@@ -176,7 +176,7 @@ class PodSandbox:
             wall_seconds=self._spec.limits.wall_seconds,
             isolation=self._spec.isolation,
             stopped=self._stopped,
-            settled=time.monotonic() - self._changed >= self._around.pace.settle,
+            settled=not self._around.pods.trouble and time.monotonic() - self._changed >= self._around.pace.settle,
             began=self._began,
         )
 
@@ -197,6 +197,10 @@ class PodSandbox:
     async def _patience(self) -> float:
         """Return the seconds for which nothing need happen. Raises SandboxError when something is overdue."""
         now, pace = time.monotonic(), self._around.pace
+        if self._around.pods.trouble:  # what cannot be seen is not late: all patience begins anew
+            self._changed, self._deleting_since, self._pending = now, None, Pending()
+            self._placed = max(self._placed, now - self._around.deadline_seconds)
+            return pace.away
         if not self._view.node:
             self._placed = now  # the cluster's own deadline counts from when a node has taken it
         left = self._placed + self._around.deadline_seconds + pace.overdue - now
@@ -205,17 +209,17 @@ class PodSandbox:
             self._deleting_since = self._deleting_since or now
             left = min(left, self._deleting_since + self._around.grace_seconds + pace.linger - now)
             says = f"it is still being deleted long after its grace; node {self._view.node or 'unknown'} may be gone"
-        if left <= 0 and not self._around.pods.trouble:
+        if left <= 0:
             raise await self._lost(Loss("node_lost", says))
         settles = self._changed + pace.settle - now
         if settles > 0 or is_over(self._view):
             return max(0.01, settles)
         trouble = self._pending.look(self._view)
         if trouble is None:
-            return max(pace.away, left)
+            return left
         if trouble.left <= 0:
             raise await self._lost(Loss(trouble.cause, trouble.says, telling=False))
-        return max(0.05, min(left if left > 0 else pace.away, trouble.left))
+        return max(0.05, min(left, trouble.left))
 
     async def _lost(self, loss: Loss) -> SandboxError:
         said = loss.says
