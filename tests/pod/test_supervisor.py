@@ -103,6 +103,19 @@ def test_orphans_are_reaped_while_the_command_runs_and_killed_when_it_ends(pod: 
     assert time.monotonic() - started < 100
 
 
+def test_more_orphans_than_are_reaped_at_once(tmp_path: Path):
+    pod = Pod(tmp_path, processes=100_000)
+    code = (
+        "import os, time\nif os.fork() == 0:\n"
+        "    for _ in range(2500):\n        if os.fork() == 0: os._exit(0)\n"
+        "    os._exit(0)\n"
+        "end = time.monotonic() + 10\n"
+        "while time.monotonic() < end and sum(name.isdigit() for name in os.listdir('/proc')) > 3: time.sleep(0.05)\n"
+        "os._exit(sum(name.isdigit() for name in os.listdir('/proc')))"
+    )
+    assert pod.python(code) == 3  # the supervisor, this program, and its own child
+
+
 def test_the_lock_is_held_before_the_command_starts_and_until_all_is_dead(pod: Pod):
     code = marker() + "import os, time\nif os.fork() == 0: os.setsid()\ntime.sleep(1000)"
     running = pod.start(sys.executable, "-I", "-S", "-c", code)

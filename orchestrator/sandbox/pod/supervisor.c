@@ -55,6 +55,7 @@ enum {
 
 #define TICK_MS 50          /* between looks at the stop file */
 #define SAMPLE_TICKS 4      /* between counts of processes and of processes killed for memory */
+#define MOST_REAPED 1024    /* between looks at the clock */
 #define LOCK_TRIES 200      /* times 10 ms: the freezer may hold the lock for the moment in which it tries it */
 #define HEAD_BYTES 32       /* of /log/output: bytes printed and size of the ring, as text, before the ring itself */
 #define MOST_OUTPUT (64u << 20)
@@ -332,11 +333,11 @@ static void note_end(struct command *command, pid_t pid, int status) {
     if (pid == command->pid) command->status = status;
 }
 
-/* Take what has ended, orphans included. */
+/* Take what has ended, orphans included; the rest the next time, since on many processors orphans may come faster than they go. */
 static void reap(struct command *command) {
     int status;
     pid_t pid;
-    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) note_end(command, pid, status);
+    for (int left = MOST_REAPED; left > 0 && (pid = waitpid(-1, &status, WNOHANG)) > 0; left--) note_end(command, pid, status);
 }
 
 /* Kill everything in the container and wait until the last of it is gone. One kill(-1) misses nobody: the kernel lets no killed process
