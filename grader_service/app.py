@@ -37,7 +37,7 @@ from orchestrator.sandbox.kubernetes.reflector import Reflector
 from orchestrator.storage.bundles import BundleCache
 from orchestrator.storage.open import open_store
 
-_GRADING = f"{names.MANAGED_BY}={names.OURS},{names.COMPONENT}=grading"
+_GRADING = f"{names.SELECTOR},{names.COMPONENT}=grading"
 
 
 @contextlib.asynccontextmanager

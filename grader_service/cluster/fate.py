@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Literal
 
 from grader_service.checks.case import PairEnd
@@ -21,6 +20,7 @@ from grader_service.pod import wire
 from orchestrator.interfaces import Ending, Frozen
 from orchestrator.records.outcome import Exit
 from orchestrator.sandbox.kubernetes import names
+from orchestrator.sandbox.kubernetes.endings import seconds
 from orchestrator.sandbox.kubernetes.podview import ContainerView, PodView
 
 _SPILLED = re.compile(r'emptyDir volume "subject-(\d+)" exceeds the limit', re.IGNORECASE)
@@ -129,13 +129,6 @@ def _subject_ending(container: ContainerView) -> Ending:
     return Ending(
         exit=Exit(signal=code - 128) if code > 128 else Exit(code=code),
         cause="out_of_memory" if container.reason == "OOMKilled" else _CAUSES.get(code, "exited"),
-        started=_seconds(container.started),
-        ended=_seconds(container.finished),
+        started=seconds(container.started) or 0.0,
+        ended=seconds(container.finished) or 0.0,
     )
-
-
-def _seconds(text: str) -> float:
-    try:
-        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
-    except ValueError:
-        return 0.0

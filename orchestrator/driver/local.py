@@ -22,7 +22,7 @@ from orchestrator.driver.probe import models_to_probe, probe_models
 from orchestrator.driver.purse import open_allowance
 from orchestrator.driver.services import Services, local_services
 from orchestrator.driver.tally import Tally
-from orchestrator.errors import InfrastructureError, SandboxError
+from orchestrator.errors import InfrastructureError, SandboxError, StoreError
 from orchestrator.interfaces import Gateway, ObjectStore, Observer, SandboxBackend, Spending, TrialPool
 from orchestrator.records import keys
 from orchestrator.records.ids import launch_id
@@ -118,8 +118,8 @@ class Local:
         """Remove what a killed process left between a commit and the end of its sandbox. What cannot be removed is the reaper's."""
         if not self.backend.fetches:
             return
-        committed = [keys.parse_outcome(key) for key in await self.store.list(keys.outcomes(manifest.run))]
-        with contextlib.suppress(SandboxError):
+        with contextlib.suppress(SandboxError, StoreError):
+            committed = [keys.parse_outcome(key) for key in await self.store.list(keys.outcomes(manifest.run))]
             await self.backend.tidy(manifest.run, {launch_id(*each) for each in committed})
 
     async def _stop_the_rest(self, run: str) -> None:

@@ -11,8 +11,9 @@ from typing import Any, cast
 
 import pytest
 
+from orchestrator.driver.execute import Execution
 from orchestrator.driver.local import Local
-from orchestrator.errors import GatewayError, SandboxError
+from orchestrator.errors import GatewayError, SandboxError, StoreError
 from orchestrator.records.lease import StopRequest
 from orchestrator.records.manifest import Bundles, Code, ManifestAgent, ManifestTask, RunManifest
 from orchestrator.settings import Settings
@@ -141,3 +142,49 @@ def test_what_goes_on_without_a_driver_is_stopped_too(
     execution = asyncio.run(local.run(manifest(), Silent(), AtOnce(asked_by)))
     assert (execution.ended, execution.left) == (0, 3)
     assert sorted(services.stopped) == stopped
+
+
+class FailsAtTheEnd(FileStore):
+    """A store that goes away once all is done."""
+
+    done = False
+
+    async def list(self, prefix: str) -> list[str]:
+        if self.done:
+            raise StoreError("away", cause="store_unavailable")
+        return await super().list(prefix)
+
+
+class Over(Pods):
+    """A run whose pods are removed when it begins."""
+
+    def __init__(self) -> None:
+        super().__init__(failing=False)
+        self.tidied: list[set[str]] = []
+
+    async def tidy(self, run: str, over: Any) -> None:
+        self.tidied.append(over)
+
+
+def test_a_run_that_is_done_is_done_though_its_pods_cannot_be_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FailsAtTheEnd(tmp_path)
+    backend = Over()
+
+    async def execute(*_: object) -> Execution:
+        store.done = True
+        return Execution(ended=3, left=0, lost=(), paused=None)
+
+    monkeypatch.setattr("orchestrator.driver.local.execute", execute)
+    local = Local(
+        settings=Settings(),
+        store=store,
+        backend=cast("Any", backend),
+        scratch=tmp_path,
+        services=cast("Any", Services()),
+        concurrency=2,
+        cluster=None,
+    )
+    assert asyncio.run(local.run(manifest(), Silent(), AtOnce(None))).ended == 3
+    assert backend.tidied == [set()]

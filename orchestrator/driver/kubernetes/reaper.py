@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from orchestrator.sandbox.kubernetes.api import Api
 
 log = logging.getLogger(__name__)
-_OURS = f"{names.MANAGED_BY}={names.OURS}"
 _NO_LEASE = "none"
 _ENDED = frozenset({"Succeeded", "Failed"})
 _SWEEP_LOOKS = 20
@@ -145,14 +144,16 @@ class Reaper:
         ]
 
     async def _listed(self, labels: str) -> list[dict[str, Any]]:
-        found = [await self.api.list(PODS, each, labels=f"{_OURS},{labels}") for each in self.config.namespaces]
+        found = [
+            await self.api.list(PODS, each, labels=f"{names.SELECTOR},{labels}") for each in self.config.namespaces
+        ]
         return [pod for pods in found for pod in pods]
 
     async def _leases(self) -> dict[str, str]:
         """Return the mark of each run's Lease."""
         marks = {}
         for namespace in self.config.namespaces:
-            for lease in await self.api.list(LEASES, namespace, labels=f"{_OURS},{names.RUN_LABEL}"):
+            for lease in await self.api.list(LEASES, namespace, labels=f"{names.SELECTOR},{names.RUN_LABEL}"):
                 about = lease["metadata"]
                 marks[_run_of(lease)] = f"{about.get('uid')} {about.get('resourceVersion')}"
         return marks

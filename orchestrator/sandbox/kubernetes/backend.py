@@ -26,7 +26,7 @@ from orchestrator.sandbox.kubernetes.launches import MARKS, Means, RunPods, Shar
 from orchestrator.sandbox.kubernetes.lease import Beat, RunLease, held
 from orchestrator.sandbox.kubernetes.limiter import Limiter
 from orchestrator.sandbox.kubernetes.pod import Pace
-from orchestrator.sandbox.kubernetes.reflector import OURS, Reflector
+from orchestrator.sandbox.kubernetes.reflector import Reflector
 from orchestrator.sandbox.kubernetes.render import TAKEN, Owner, runtime_class
 from orchestrator.sandbox.kubernetes.resources import LEASES, PODS
 from orchestrator.settings import Kubernetes
@@ -131,7 +131,7 @@ class KubernetesBackend:
 
     async def _pods(self, api: Api, run: str) -> list[tuple[Mapping[str, Any], str]]:
         """Return metadata and phase of a run's pods but for those that are being deleted."""
-        labels = f"{OURS},{names.RUN_LABEL}={names.run_hash(run)}"
+        labels = f"{names.SELECTOR},{names.RUN_LABEL}={names.run_hash(run)}"
         namespaces = (*self._settings.namespaces, *self._settings.root_namespaces)
         found = [pod for namespace in namespaces for pod in await api.list(PODS, namespace, labels=labels)]
         return [
@@ -171,7 +171,7 @@ class KubernetesBackend:
     async def _shards(
         self, stack: contextlib.AsyncExitStack, api: Api, run: str, namespaces: Sequence[str]
     ) -> list[Shard]:
-        labels = f"{OURS},{names.RUN_LABEL}={names.run_hash(run)}"
+        labels = f"{names.SELECTOR},{names.RUN_LABEL}={names.run_hash(run)}"
         return [
             Shard(
                 pods=await stack.enter_async_context(Reflector(api, namespace, labels=labels, marks=MARKS)),

@@ -23,8 +23,6 @@ from orchestrator.sandbox.kubernetes.errors import ApiError, Doing, Remedy, fail
 from orchestrator.sandbox.kubernetes.podview import PodView, pod_view
 from orchestrator.sandbox.kubernetes.resources import PODS
 
-OURS = f"{names.MANAGED_BY}={names.OURS}"
-
 
 @dataclass(frozen=True)
 class Pace:
@@ -54,7 +52,7 @@ class Reflector:
         api: Api,
         namespace: str,
         *,
-        labels: str = OURS,
+        labels: str = names.SELECTOR,
         marks: Iterable[str] = (),
         pace: Pace = _PACE,
         clock: Callable[[], float] = time.monotonic,
