@@ -21,6 +21,8 @@ from typing import Any
 _PLAN = "/grader/plan.json"
 _NOT_JOINED, _PROCESSES, _DEADLINE = 121, 123, 124
 _TICK_SECONDS = 0.05
+_TERMINATION = "/dev/termination-log"
+_MOST_LAST_WORDS = 64 << 10  # the kubelet reads 4096 bytes
 _PR_SET_DUMPABLE = 4
 
 
@@ -83,6 +85,7 @@ def _watch(child: int, processes: int, deadline: float) -> int:
         elif _count() > processes + 1:
             code = _PROCESSES
         else:
+            _cut_last_words()
             code = _reaped(child)
             if code is None:
                 time.sleep(_TICK_SECONDS)
@@ -103,6 +106,13 @@ def _reaped(child: int) -> int | None:
             return None
         if process == child:
             return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def _cut_last_words() -> None:
+    """Give the node back what a subject has put into its termination message: anybody may write it, and it counts for no limit."""
+    with contextlib.suppress(OSError):
+        if os.stat(_TERMINATION).st_blocks * 512 > _MOST_LAST_WORDS:  # noqa: PTH116
+            os.truncate(_TERMINATION, 0)
 
 
 def _count() -> int:

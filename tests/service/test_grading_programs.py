@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ from grading_world import NAMESPACE, grading_pods
 from pod_on_this_machine import runs
 
 from grader_service.grade import grade
+from grader_service.pod import join
 from orchestrator.errors import SandboxError
 from orchestrator.records.verdict import Verdict
 
@@ -61,6 +65,17 @@ def test_right_work_passes(world: GraderWorld) -> None:
     verdict = graded(world, {"src/auth.py": "def check(password):\n    return bool(password)\n"})
     assert verdict.result == "passed", lines(verdict)
     assert verdict.checks[0].actual == "1 of 1 passed"
+
+
+def test_a_termination_message_does_not_fill_the_nodes_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    message = tmp_path / "termination-log"
+    message.write_bytes(b"words")
+    monkeypatch.setattr(join, "_TERMINATION", str(message))
+    writes = f"sleep 0.2; head -c 4000000 /dev/zero >> {message}; sleep 0.3"
+    kept = subprocess.Popen(["sh", "-c", f"test $(cat {message}) = words && {writes}"])
+    assert join._watch(kept.pid, 1 << 20, time.monotonic() + 20) == 0
+    kept.returncode = 0  # it was reaped there
+    assert message.stat().st_size < 4_000_000
 
 
 KILLER = "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\n"
