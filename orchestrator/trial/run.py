@@ -174,6 +174,8 @@ async def _until_dead(
         if not ended.done():
             if spent.done() and (failure := spent.exception()) is not None:
                 raise failure
+            if cancelled and crew.sandboxes.fetches:
+                await crew.hold()  # in a run that another driver has taken meanwhile nothing is ours to stop
             await sandbox.stop()
         return await ended, cancelled
     finally:

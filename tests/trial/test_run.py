@@ -368,3 +368,64 @@ def test_a_launch_that_an_earlier_driver_was_asked_to_stop_is_launched_again(tmp
     end = asyncio.run(run_trial("r", planned(), crew, asyncio.Event()))  # of one launch that may be lost
     assert (end.outcome.launch, end.outcome.outcome_class) == (2, "result")
     assert sorted(path.name for path in tmp_path.rglob("?.json")) == ["1.json", "2.json"]
+
+
+class Stoppable(Watched):
+    """A sandbox that runs until it is stopped; its run is stopped once it runs."""
+
+    labels: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, stop: asyncio.Event) -> None:
+        super().__init__("")
+        self.stop_run = stop
+        self.stopped = asyncio.Event()
+
+    async def running(self) -> None:
+        self.stop_run.set()
+
+    async def stop(self) -> None:
+        self.stopped.set()
+
+    async def ended(self) -> Ending:
+        await self.stopped.wait()
+        return Ending(exit=Exit(), cause="stopped", started=1, ended=2)
+
+    async def freeze(self) -> Frozen:
+        return Frozen(state=None, output=b"", output_blob=None, final=None)
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_only_who_has_the_run_stops_its_sandboxes(tmp_path: Path, taken: bool) -> None:
+    unused, asked = cast("Any", None), []
+
+    async def hold() -> None:
+        asked.append(1)
+        if taken and len(asked) > 1:
+            raise LeaseLostError("taken")
+
+    def render(*_: object) -> AgentProgram:
+        return AgentProgram(command=("true",))
+
+    async def run() -> Stoppable:
+        stop = asyncio.Event()
+        sandbox = Stoppable(stop)
+        crew = Crew(
+            store=FileStore(tmp_path),
+            bundles=unused,
+            sandboxes=cast("Any", sandbox),
+            gateway=cast("Any", Knows(seals=True)),
+            grader=unused,
+            render=render,
+            observer=Silent(),
+            writer_id="w",
+            ready=at_once,
+            hold=hold,
+            allowance=Unlimited(),
+        )
+        with contextlib.suppress(LeaseLostError):
+            await run_trial("r", planned(), crew, stop)
+        return sandbox
+
+    sandbox = asyncio.run(run())
+    assert sandbox.stopped.is_set() != taken
+    assert isinstance(sandbox.left_with, LeaseLostError) == taken
