@@ -47,7 +47,6 @@ def confine(readable: Iterable[str], writable: str, *, cpu_seconds: int, memory_
     ``memory_bytes`` counts beyond what the process has mapped already.
     """
     limits = (
-        (resource.RLIMIT_CPU, cpu_seconds),
         (resource.RLIMIT_AS, mapped_bytes() + memory_bytes),
         (resource.RLIMIT_FSIZE, file_bytes),
         (resource.RLIMIT_CORE, 0),
@@ -58,6 +57,9 @@ def confine(readable: Iterable[str], writable: str, *, cpu_seconds: int, memory_
     )
     for kind, limit in limits:
         resource.setrlimit(kind, (limit, limit))
+    resource.setrlimit(
+        resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 1)
+    )  # at the hard one Linux kills without saying why
     linux.prctl(_PR_SET_NO_NEW_PRIVS, 1)
     if landlock_version():
         _see_only(readable, writable)

@@ -144,6 +144,26 @@ def test_a_full_disk_is_no_finding_about_the_agent(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["changes.tar", "entries.jsonl"]
 
 
+SPIN = """
+import json, socket, sys
+from grader_service.checker import jail, warden
+def parse(request, home):
+    jail.confine([], home, cpu_seconds=1, memory_bytes=64 << 20, file_bytes=1 << 20)
+    while True:
+        pass
+warden.parse = parse
+here, there = socket.socketpair()
+print(json.dumps(warden.Warden({"job": {}, "wall_seconds": 30}, sys.argv[1], here).run()))
+"""
+
+
+def test_what_takes_too_much_processor_time_is_the_agents(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SPIN, str(tmp_path)], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert json.loads(done.stdout).get("cause") == "wall_clock", done.stdout
+
+
 def test_leaving_early_ends_the_job(world: GraderWorld) -> None:
     slow = {"id": "slow", "type": "files", "path": "slow.txt", "regex": "^(a+)+$"}
     world.task(BEFORE, [slow])
