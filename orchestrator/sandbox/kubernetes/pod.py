@@ -288,7 +288,8 @@ class PodSandbox:
     async def _without_state(self, ending: Ending, loss: Loss) -> Frozen:
         """Return a result without state where the agent is the reason for that. Raises SandboxError where it is not."""
         view = self._view
-        # gVisor does not protect a container's first process: an agent may have held its supervisor until the pod's own deadline.
+        # gVisor does not protect a container's first process, only our filter of calls does: an agent that got around it may have held its
+        # supervisor until the pod's own deadline.
         held = self._spec.isolation == "gvisor" and ending.cause == "wall_clock"
         if freezer_out_of_memory(view) or exceeded(view) or held or ending.cause == "out_of_memory":
             finding = Finding(type="no_state", detail=loss.says, source="freezer")
