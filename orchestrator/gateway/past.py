@@ -37,15 +37,18 @@ async def delivered_name(name: LaunchName, store: ObjectStore) -> LaunchName | N
 
 
 async def restore(body: LaunchBody, config: CommonConfig, pool: Pool, store: ObjectStore) -> Launch | None:
-    """Return a launch of an earlier process that is over, all of it; None when there is none. Raises StoreError."""
-    name = await delivered_name(body, store)
-    if name is None:
+    """Return a launch that an earlier process sealed, with what was delivered of it; None when there is none. Raises StoreError."""
+    sealed = await _epochs(body, store, {"seal.json"})
+    if not sealed:
         return None
+    delivered = await delivered_name(body, store)
+    name = delivered or body.model_copy(update={"epoch": sealed[0]})
     launch = Launch(body.model_copy(update={"epoch": name.epoch}), _Closed(), {}, config, pool)
     launch.seal = await stored_seal(name, store, any_epoch=False)
     launch.sealing = True
     launch.sealed.set()
-    launch.pod.delivered.set()
+    if delivered is not None:
+        launch.pod.delivered.set()
     return launch
 
 

@@ -122,7 +122,7 @@ class Registry:
         self.check_epoch(body.run, body.epoch)
         async with self._locks.setdefault(body.id, asyncio.Lock()):
             launch = self._launches.get(body.id)
-            if launch is None and self._config.serves_pods and body.epoch > 1:
+            if launch is None and self._config.serves_pods:
                 launch = await self._restored(body)
             elif launch is not None:
                 self._check_known(launch, body)
@@ -200,7 +200,7 @@ class Registry:
         launch.start_clock()
 
     async def _restored(self, body: LaunchBody) -> Launch | None:
-        """Return a launch that an earlier process sealed and that was delivered, from the store."""
+        """Return a launch that an earlier process sealed, from the store: it is over, and must not begin anew."""
         launch = await restore(body, self._config, self._pool, self._store)
         if launch is not None:
             self._launches[launch.id] = launch

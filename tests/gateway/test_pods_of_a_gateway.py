@@ -380,3 +380,21 @@ def test_a_script_of_a_pod_is_played_like_any_other(pods):
         return [(await pod.chat())[0] for _ in range(3)]
 
     assert lively(pods, live) == [200, 200, 200]
+
+
+@pytest.mark.parametrize("epoch", [1, 2], ids=["another process of its driver", "another driver"])
+def test_a_launch_that_was_sealed_before_a_restart_is_over_and_does_not_begin_anew(pods, epoch):
+    async def live():
+        here = pods()
+        async with here.running():
+            pod = await here.launch()
+            await pod.chat()
+            seal = await here.client.seal(pod.launch)
+        async with here.running():
+            found = await here.client.register(here.request(epoch=epoch))
+            return seal, found.door, await Pod(found).begin(), await here.client.seal(found.launch)
+
+    before, door, begun, after = asyncio.run(live())
+    assert (door.known, door.sealed, begun[0]) == (True, True, 403)
+    assert before == after
+    assert after.steps == 1
