@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -280,6 +281,13 @@ def test_silence_is_never_longer_than_the_unbroken_time_of_one_mark(readings: li
         assert ledger.silent_s("r", now) == (now - begun if mark else 0.0)
 
 
+def unused_port() -> int:
+    """Return a port of the loopback that nobody listens on."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
 def test_gateways_are_asked_with_the_reaper_s_token_and_probes_are_answered(play) -> None:
     asked: list[tuple[str, str]] = []
 
@@ -299,8 +307,9 @@ def test_gateways_are_asked_with_the_reaper_s_token_and_probes_are_answered(play
             ask = sealer(session, [f"http://127.0.0.1:{port}/", "http://127.0.0.1:1"], "secret")
             assert [await ask(0, name) for name in ("known", "lost", "broken")] == [True, True, False]
             assert await ask(1, "known") is False
-            health = f"http://127.0.0.1:{port + 1}/healthz"
-            async with answering(world.reaper, f"127.0.0.1:{port + 1}"):
+            free = unused_port()
+            health = f"http://127.0.0.1:{free}/healthz"
+            async with answering(world.reaper, f"127.0.0.1:{free}"):
                 codes = [(await session.get(health)).status]
                 await world.look()
                 codes.append((await session.get(health)).status)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -176,5 +177,16 @@ def test_pods_of_launches_that_are_over_are_removed_and_no_others() -> None:
             if "deletionTimestamp" not in pod["metadata"]
         }
         assert left == {"running", "of-another-run"}
+
+    inside(use)
+
+
+def test_a_renewal_cut_off_half_way_does_not_keep_the_lease() -> None:
+    async def use(server: FaultServer, backend: KubernetesBackend) -> None:
+        async with backend.claiming(RUN, 1):
+            found = lease(server)
+            # As the server has it when the renewal was written and its answer never read.
+            server.objects.put("MODIFIED", ("leases", NAMESPACE, names.run_lease(RUN)), copy.deepcopy(found))
+        assert lease(server)["spec"]["holderIdentity"] == ""
 
     inside(use)

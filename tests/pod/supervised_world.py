@@ -86,6 +86,8 @@ class Pod:
             ),
             *("--cap-drop", "ALL", "--die-with-parent", "--info-fd", str(info)),
             *(*system(), "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"),
+            # wherever the interpreter is, also below what is hidden
+            *(flag for place in (sys.base_prefix, sys.prefix) for flag in ("--ro-bind", place, place)),
             *("--ro-bind", str(self.cgroup), "/sys/fs/cgroup"),
             *("--ro-bind", str(self.ctl), "/ctl", "--bind", str(self.log), "/log"),
             *("--bind", str(self.termination), "/dev/termination-log", "--bind", str(self.workspace), "/workspace"),

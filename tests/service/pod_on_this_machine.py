@@ -16,6 +16,7 @@ from fault_kubelet import End, Play
 _SYSTEM = sorted(
     entry for entry in Path("/").iterdir() if entry.name not in {"proc", "dev", "tmp", "home", "sys", "run"}
 )
+_ROOT = Path(__file__).parents[2]
 _ANNOTATION = re.compile(r"metadata\.annotations\['(.+)'\]")
 
 
@@ -63,6 +64,8 @@ def _flags(container: dict[str, Any], volumes: Path, log: Path) -> list[str]:
             if entry.is_symlink()
             else ["--ro-bind", str(entry), str(entry)]
         )
+    for place in (sys.base_prefix, sys.prefix, str(_ROOT)):  # wherever they are, also below what is hidden
+        flags += ["--ro-bind", place, place]
     flags += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/dev/shm", "--bind", str(log), "/dev/termination-log"]
     for mount in sorted(container["volumeMounts"], key=lambda each: str(each["mountPath"])):
         source = volumes / mount["name"] / mount.get("subPath", "")

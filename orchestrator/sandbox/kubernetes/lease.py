@@ -58,12 +58,19 @@ class RunLease:
 
     async def release(self) -> None:
         """Say that nobody drives the run any more; what fails now only lets the reaper wait for a term."""
-        if self._seen is not None:
-            spec = self._spec(self._seen) | {"holderIdentity": ""}
-            with contextlib.suppress(ApiError):
-                await self._api.update(
-                    LEASES, self._namespace, names.run_lease(self._run), {**self._seen, "spec": spec}
-                )
+        with contextlib.suppress(ApiError):
+            try:
+                await self._give_up(self._seen)
+            except ApiError as error:
+                if error.cause != "conflict":
+                    raise
+                # A renewal that was cut off half-way may have been written all the same.
+                await self._give_up(await self._api.find(LEASES, self._namespace, names.run_lease(self._run)))
+
+    async def _give_up(self, seen: dict[str, Any] | None) -> None:
+        if seen is not None and _epoch(seen) == self._epoch:
+            spec = self._spec(seen) | {"holderIdentity": ""}
+            await self._api.update(LEASES, self._namespace, names.run_lease(self._run), {**seen, "spec": spec})
 
     async def _write(self, seen: dict[str, Any] | None, name: str) -> dict[str, Any]:
         if seen is None:
