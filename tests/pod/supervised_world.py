@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -125,12 +126,18 @@ class Pod:
         (self.ctl / "stop").touch()
 
 
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+
+
 class Running:
     """A started container."""
 
     def __init__(self, process: subprocess.Popen[bytes], first: int) -> None:
         self.process, self.first = process, first
         self.stderr = b""
+        weakref.finalize(self, _end, process)  # whatever became of the test
 
     def wait(self) -> int:
         """Return the exit code of its first process."""
