@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import socket
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
@@ -139,7 +140,9 @@ def test_the_survey_counts_threads_and_sees_what_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         assert survey.opens(f"127.0.0.1:{listening.getsockname()[1]}")
     assert not survey.opens("127.0.0.1:1")
+    before = threading.stack_size()
     assert survey.threads(20) == 20
+    assert threading.stack_size() == before
 
 
 def test_the_survey_fills_a_folder_and_leaves_its_words(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -305,6 +305,7 @@ static void become(char **command, int output, int failure) {
     setsid();
     offer_to_oom_killer();
     if (input < 0 || dup2(input, 0) < 0 || dup2(output, 1) < 0 || dup2(output, 2) < 0) _exit(CANNOT_RUN);
+    for (int number = 1; number < NSIG; number++) signal(number, SIG_DFL); /* what was ignored stays so across exec */
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     execvp(command[0], command);

@@ -50,7 +50,7 @@ def opens(target: str) -> bool:
 def threads(most: int) -> int:
     """Return how many threads could be had at one time, ``most`` at the most. All are gone afterwards."""
     over = threading.Event()
-    threading.stack_size(_STACK_BYTES)
+    before = threading.stack_size(_STACK_BYTES)
     started: list[threading.Thread] = []
     try:
         for _ in range(most):
@@ -62,6 +62,7 @@ def threads(most: int) -> int:
             started.append(thread)
     finally:
         over.set()
+        threading.stack_size(before)  # a later thread of this process may need more
     for thread in started:
         thread.join()
     return len(started)
