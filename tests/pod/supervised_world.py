@@ -128,7 +128,7 @@ class Pod:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     process.kill()
-    process.wait()
+    process.communicate()
 
 
 class Running:
