@@ -24,6 +24,7 @@ from grader_service.settings import GradingPods
 from orchestrator.interfaces import Input, SandboxSpec
 from orchestrator.sandbox.inside import HOME
 from orchestrator.sandbox.kubernetes import names
+from orchestrator.sandbox.kubernetes.hardened import POD, container_security, from_annotation, pod_security
 
 OWNER = f"{names.PREFIX}owner"
 """Label: the grader whose pod it is."""
@@ -105,17 +106,11 @@ def render(order: PodOrder, settings: GradingPods) -> dict[str, Any]:
     wall = max(pair.runner.limits.wall_seconds for pair in order.pairs)
     runners, subjects = _given([p.runner for p in order.pairs]), _given([p.subject for p in order.pairs])
     found: dict[str, Any] = {
-        "restartPolicy": "Never",
-        "serviceAccountName": "default",
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "shareProcessNamespace": False,
+        **POD,
         "hostname": "grading",
-        "dnsPolicy": "None",
-        "dnsConfig": {"nameservers": ["127.0.0.1"]},
         "terminationGracePeriodSeconds": 1,
         "activeDeadlineSeconds": settings.pull_seconds + PREPARE_SECONDS + math.ceil(wall) + _GRACE_SECONDS,
-        "securityContext": {**_USER, "fsGroup": names.POD_UID, "seccompProfile": {"type": "RuntimeDefault"}},
+        "securityContext": pod_security(names.POD_UID),
         "initContainers": [_prepare(order, settings)],
         "containers": [
             *(_runner(pair.runner, index, runners, settings) for index, pair in pairs),
@@ -160,15 +155,7 @@ def _placement(order: PodOrder, settings: GradingPods) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value}
 
 
-_USER = {"runAsUser": names.POD_UID, "runAsGroup": names.POD_UID, "runAsNonRoot": True}
-_SECURITY = {
-    **_USER,
-    "allowPrivilegeEscalation": False,
-    "privileged": False,
-    "readOnlyRootFilesystem": True,
-    "capabilities": {"drop": ["ALL"]},
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
+_SECURITY = container_security(names.POD_UID)
 
 
 def _prepare(order: PodOrder, settings: GradingPods) -> dict[str, Any]:
@@ -179,8 +166,8 @@ def _prepare(order: PodOrder, settings: GradingPods) -> dict[str, Any]:
         "imagePullPolicy": "IfNotPresent",
         "command": ["python3", "-I", "-m", "grader_service.pod.prepare"],
         "env": [
-            _from(wire.TOKEN, names.PREPARE_TOKEN),
-            _from(wire.GRADER, GRADER),
+            from_annotation(wire.TOKEN, names.PREPARE_TOKEN),
+            from_annotation(wire.GRADER, GRADER),
             {"name": wire.PLAN, "value": json.dumps(plan)},
         ],
         "resources": {"requests": _LITTLE, "limits": {"cpu": "1", "memory": "256Mi"}},
@@ -199,7 +186,7 @@ def _runner(spec: SandboxSpec, index: int, given: Sequence[Path], settings: Grad
         "image": settings.runner_image,
         "imagePullPolicy": "IfNotPresent",
         "command": ["python3", "-I", "-m", "grader_service.pod.runner"],
-        "env": [_from(wire.TOKEN, RUNNER_TOKEN), _from(wire.GRADER, GRADER)],
+        "env": [from_annotation(wire.TOKEN, RUNNER_TOKEN), from_annotation(wire.GRADER, GRADER)],
         "resources": _resources(spec, settings),
         "securityContext": _SECURITY,
         "volumeMounts": [*mounts, {"name": f"line-{index}", "mountPath": wire.LINE}],
@@ -289,7 +276,3 @@ def _run_plan(spec: SandboxSpec, index: int, join_seconds: int, line: str) -> di
         "line": line,
         "join_seconds": join_seconds,
     }
-
-
-def _from(name: str, annotation: str) -> dict[str, Any]:
-    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{annotation}']"}}}

@@ -18,6 +18,7 @@ from orchestrator.errors import SandboxError
 from orchestrator.interfaces import BundledInput, Input, PodDoor, SandboxSpec
 from orchestrator.sandbox.inside import HOME
 from orchestrator.sandbox.kubernetes import names
+from orchestrator.sandbox.kubernetes.hardened import POD, container_security, from_annotation, pod_security
 from orchestrator.settings import Kubernetes
 from orchestrator.spec.base import digest
 
@@ -177,17 +178,11 @@ def _plan(spec: SandboxSpec, settings: Kubernetes) -> dict[str, Any]:
 
 def _pod_spec(spec: SandboxSpec, door: PodDoor, settings: Kubernetes) -> dict[str, Any]:
     found: dict[str, Any] = {
-        "restartPolicy": "Never",
-        "serviceAccountName": "default",
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "shareProcessNamespace": False,
+        **POD,
         "hostname": "sandbox",
-        "dnsPolicy": "None",
-        "dnsConfig": {"nameservers": ["127.0.0.1"]},
         "terminationGracePeriodSeconds": settings.freeze_seconds,
         "activeDeadlineSeconds": deadline_seconds(spec, settings),
-        "securityContext": _pod_security(spec),
+        "securityContext": pod_security(_user(spec)),
         "initContainers": [_prepare(spec, settings)],
         "containers": [_agent(spec, door, settings), _freezer(spec, settings)],
         "volumes": _volumes(spec),
@@ -229,29 +224,13 @@ def _spread(settings: Kubernetes) -> list[dict[str, Any]]:
     ]
 
 
-def _pod_security(spec: SandboxSpec) -> dict[str, Any]:
-    user = 0 if spec.user == "root" else names.POD_UID
-    return {
-        "runAsUser": user,
-        "runAsGroup": user,
-        "runAsNonRoot": spec.user != "root",
-        "fsGroup": user,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
+def _user(spec: SandboxSpec) -> int:
+    return 0 if spec.user == "root" else names.POD_UID
 
 
 def _container_security(spec: SandboxSpec, *, writable_root: bool = False) -> dict[str, Any]:
-    capabilities: dict[str, list[str]] = {"drop": ["ALL"]}
-    if spec.user == "root":
-        capabilities["add"] = list(_ROOT_CAPABILITIES)
-    same = {key: value for key, value in _pod_security(spec).items() if key != "fsGroup"}
-    return {
-        **same,
-        "allowPrivilegeEscalation": False,
-        "privileged": False,
-        "readOnlyRootFilesystem": not writable_root,
-        "capabilities": capabilities,
-    }
+    capabilities = tuple(_ROOT_CAPABILITIES) if spec.user == "root" else ()
+    return container_security(_user(spec), writable_root=writable_root, capabilities=capabilities)
 
 
 def _prepare(spec: SandboxSpec, settings: Kubernetes) -> dict[str, Any]:
@@ -261,9 +240,9 @@ def _prepare(spec: SandboxSpec, settings: Kubernetes) -> dict[str, Any]:
         "imagePullPolicy": "IfNotPresent",
         "command": ["/opt/orchestrate/bin/prepare"],
         "env": [
-            _from("ORCHESTRATE_TOKEN", names.PREPARE_TOKEN),
-            _from("ORCHESTRATE_GATEWAY", names.GATEWAY),
-            _from("ORCHESTRATE_PLAN", names.PLAN),
+            from_annotation("ORCHESTRATE_TOKEN", names.PREPARE_TOKEN),
+            from_annotation("ORCHESTRATE_GATEWAY", names.GATEWAY),
+            from_annotation("ORCHESTRATE_PLAN", names.PLAN),
             {"name": "ORCHESTRATE_POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
         ],
         "resources": {"requests": dict(_LITTLE), "limits": {**_LITTLE, "cpu": "1", "memory": "256Mi"}},
@@ -284,11 +263,11 @@ def _freezer(spec: SandboxSpec, settings: Kubernetes) -> dict[str, Any]:
         "imagePullPolicy": "IfNotPresent",
         "command": ["/opt/orchestrate/bin/freezer"],
         "env": [
-            _from("ORCHESTRATE_TOKEN", names.FREEZER_TOKEN),
-            _from("ORCHESTRATE_GATEWAY", names.GATEWAY),
-            _from("ORCHESTRATE_GATEWAY_INDEX", names.GATEWAY_INDEX),
-            _from("ORCHESTRATE_RELAY", names.RELAY),
-            _from("ORCHESTRATE_PLAN", names.PLAN),
+            from_annotation("ORCHESTRATE_TOKEN", names.FREEZER_TOKEN),
+            from_annotation("ORCHESTRATE_GATEWAY", names.GATEWAY),
+            from_annotation("ORCHESTRATE_GATEWAY_INDEX", names.GATEWAY_INDEX),
+            from_annotation("ORCHESTRATE_RELAY", names.RELAY),
+            from_annotation("ORCHESTRATE_PLAN", names.PLAN),
         ],
         "resources": {"requests": dict(_LITTLE), "limits": {**_LITTLE, "cpu": "1", "memory": "128Mi"}},
         "securityContext": _container_security(spec),
@@ -334,11 +313,11 @@ def _agent_env(spec: SandboxSpec, door: PodDoor) -> list[dict[str, Any]]:
     """Return the agent's variables. What differs between launches of a class comes from annotations, also within a text."""
     ours = {"ORCHESTRATE_TOKEN": names.AGENT_TOKEN, "ORCHESTRATE_GATEWAY": names.GATEWAY}
     env = {"HOME": HOME, "LANG": "C.UTF-8", "TMPDIR": "/tmp", **spec.env}  # noqa: S108 - the pod's own
-    found = [_from(name, annotation) for name, annotation in ours.items()]
+    found = [from_annotation(name, annotation) for name, annotation in ours.items()]
     for name in sorted(env.keys() - ours.keys()):
         value = env[name]
         if value == door.agent_token:
-            found.append(_from(name, names.AGENT_TOKEN))
+            found.append(from_annotation(name, names.AGENT_TOKEN))
         else:
             found.append({"name": name, "value": _expandable(value, door)})
     return found
@@ -384,10 +363,6 @@ def _volumes(spec: SandboxSpec) -> list[dict[str, Any]]:
         "home": disk,
     }
     return [{"name": name, "emptyDir": {"sizeLimit": size}} for name, size in sizes.items()]
-
-
-def _from(name: str, annotation: str) -> dict[str, Any]:
-    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{annotation}']"}}}
 
 
 def _mount(volume: str, path: str, *, read_only: bool = False, sub_path: str | None = None) -> dict[str, Any]:
