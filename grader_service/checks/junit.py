@@ -9,6 +9,7 @@ from collections.abc import Set
 from pydantic import ValidationError
 
 from grader_service.checks.case import Ending, PermanentError
+from grader_service.child.assemble import shown
 from orchestrator.records.base import Record
 from orchestrator.records.verdict import CheckResult, GradingError
 from orchestrator.spec.checks import CommandCheck
@@ -162,12 +163,8 @@ def _last_words(output: bytes) -> str:
 
 
 def _short(lines: list[str]) -> tuple[str, ...]:
-    cut = [_printable(line if len(line) <= _LINE else line[: _LINE - 1] + "…") for line in lines[:_LINES]]
+    cut = [shown(line if len(line) <= _LINE else line[: _LINE - 1] + "…") for line in lines[:_LINES]]
     return (*cut, f"… and {len(lines) - _LINES} more") if len(lines) > _LINES else tuple(cut)
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
 
 
 def _failed(check: CommandCheck, expected: str, actual: str, evidence: tuple[str, ...]) -> CheckResult:
