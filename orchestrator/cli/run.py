@@ -284,59 +284,42 @@ class Here:
         spent: int = 0,
         as_json: bool,
     ) -> int:
-        """Start the services, ask the models, drive the run, print its report."""
-        return await _drive(self.settings, place, agents, make, stop, spent=spent, as_json=as_json)
+        """Start the services, ask the models of the agents that have something to run, drive the run, print its report."""
+        from orchestrator.cli.announce import announce_probe, ending
+        from orchestrator.cli.progress import Progress
+        from orchestrator.driver.local import open_local
+        from orchestrator.errors import InfrastructureError, LeaseLostError, RefusedError
+        from orchestrator.plan.cost import nano
+        from orchestrator.report.program import program
 
-
-async def _drive(
-    settings: Settings,
-    place: Place,
-    agents: Iterable[ManifestAgent],
-    make: Callable[[str], Awaitable[RunManifest]],
-    stop: Stop,
-    *,
-    spent: int = 0,
-    as_json: bool,
-) -> int:
-    """Start the services, ask the models of the agents that have something to run, drive the run, print its report.
-
-    ``spent`` is what the run has cost so far, in nano USD. Returns the exit code.
-    """
-    from orchestrator.cli.announce import announce_probe, ending
-    from orchestrator.cli.progress import Progress
-    from orchestrator.driver.local import open_local
-    from orchestrator.errors import InfrastructureError, LeaseLostError, RefusedError
-    from orchestrator.plan.cost import nano
-    from orchestrator.report.program import program
-
-    async with open_local(settings, place, _say) as local:
-        await local.probe(agents, announce_probe)
-        manifest = await make(local.services.grader_version)
-        stop.hint = f"Go on with: {program()} resume {manifest.run}"
-        stop.outlived = place.backend.fetches
-        limit = manifest.limits.cost_usd
-        with Progress(spent=spent, limit=None if limit is None else nano(limit)) as progress:
-            try:
-                async with local.watching(manifest.run, progress.spending):
-                    execution = await local.run(
-                        manifest,
-                        progress,
-                        stop,
-                        lambda holder: progress.waiting_for(str(holder)),
-                        progress.store_is_silent,
-                        progress.rows_not_staged,
+        async with open_local(self.settings, place, _say) as local:
+            await local.probe(agents, announce_probe)
+            manifest = await make(local.services.grader_version)
+            stop.hint = f"Go on with: {program()} resume {manifest.run}"
+            stop.outlived = place.backend.fetches
+            limit = manifest.limits.cost_usd
+            with Progress(spent=spent, limit=None if limit is None else nano(limit)) as progress:
+                try:
+                    async with local.watching(manifest.run, progress.spending):
+                        execution = await local.run(
+                            manifest,
+                            progress,
+                            stop,
+                            lambda holder: progress.waiting_for(str(holder)),
+                            progress.store_is_silent,
+                            progress.rows_not_staged,
+                        )
+                except (RefusedError, LeaseLostError) as error:  # it is another driver's
+                    error.add_note(
+                        f"See it with: {program()} watch {manifest.run}\nStop it with: {program()} stop {manifest.run}"
                     )
-            except (RefusedError, LeaseLostError) as error:  # it is another driver's
-                error.add_note(
-                    f"See it with: {program()} watch {manifest.run}\nStop it with: {program()} stop {manifest.run}"
-                )
-                raise
-            except InfrastructureError as error:
-                error.add_note(stop.hint)
-                raise
-    await _commit_rows(place.store, settings, manifest.run)
-    await _print_report(place.store, manifest.run, as_json=as_json)
-    return ending(manifest, execution, settings, stopped_by=stop.asked_by)
+                    raise
+                except InfrastructureError as error:
+                    error.add_note(stop.hint)
+                    raise
+        await _commit_rows(place.store, self.settings, manifest.run)
+        await _print_report(place.store, manifest.run, as_json=as_json)
+        return ending(manifest, execution, self.settings, stopped_by=stop.asked_by)
 
 
 def _say(line: str) -> None:
