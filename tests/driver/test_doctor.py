@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -188,10 +188,7 @@ def test_scratch_that_is_too_long_or_runs_nothing_or_is_no_place_to_write(
     assert "/tmp is used instead" in facts[0].said
     assert states(asyncio.run(machine.folder(Path("/proc/nowhere"), "ORCHESTRATE_LOGS"))) == ["problem"]
 
-    def refused(*_: Any, **__: Any) -> None:
-        raise PermissionError
-
-    monkeypatch.setattr(subprocess, "run", refused)
+    monkeypatch.setattr(os, "access", lambda _path, mode: mode != os.X_OK)
     facts = asyncio.run(machine.scratch(Settings(scratch=Path("/tmp"))))
     assert states(facts) == ["ok", "warning"]
     assert "noexec" in facts[1].said

@@ -6,7 +6,6 @@ import asyncio
 import os
 import platform
 import resource
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,7 +25,6 @@ _FILES_AGENT = 65536
 """Most open files of one process in a sandbox."""
 _FILES_OF_ALL = Path("/proc/sys/fs/file-max")
 _CGROUPS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-_SCRIPT = "#!/bin/sh\nexit 42\n"
 
 
 async def program() -> Sequence[Fact]:
@@ -127,12 +125,9 @@ async def folder(path: Path, setting: str, *, runs: bool = False) -> Sequence[Fa
 
 
 def _runs(program: Path) -> bool:
-    program.write_text(_SCRIPT)
-    program.chmod(0o700)
-    try:
-        return subprocess.run([str(program)], check=False, timeout=10).returncode == 42
-    except PermissionError:
-        return False
+    """See whether a file can be executed; asked of the kernel, as starting one that was just written fails while another thread forks."""
+    program.touch(0o700)
+    return os.access(program, os.X_OK)
 
 
 def _limit(value: int) -> str:
