@@ -247,6 +247,7 @@ def _delivery(answer: Delivered, report: FreezeReport) -> Delivery:
         output_blob=answer.output,
         final=None if report.final_b64 is None else base64.b64decode(report.final_b64),
         findings=(*report.findings, *lost),
+        over_disk=report.over_disk,
     )
     return Delivery(
         frozen=frozen,

@@ -63,8 +63,10 @@ class Relay:
             blob: BlobRef | None = None
             if part not in done:
                 key = keys.blob(launch.run, uuid.uuid4().hex)
+                pieces = _pieces(request, launch.max_state_bytes)
+                first = await anext(pieces, b"")  # who is still reading what an agent left has no place yet
                 async with self._uploads:
-                    blob = await self._store.put_blob(key, _pieces(request, launch.max_state_bytes))
+                    blob = await self._store.put_blob(key, _all(first, pieces))
                 done = await desk.commit(launch.id, part, blob)
         if part != "output":
             await self._mark(launch, done)
@@ -88,6 +90,13 @@ def state_of(done: Mapping[Part, BlobRef]) -> FrozenState | None:
     if "entries" not in done or "changes" not in done:
         return None
     return FrozenState(entries=done["entries"], changes=done["changes"])
+
+
+async def _all(first: bytes, others: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    if first:
+        yield first
+    async for piece in others:
+        yield piece
 
 
 async def _pieces(request: web.BaseRequest, most: int) -> AsyncIterator[bytes]:

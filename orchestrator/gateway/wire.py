@@ -191,6 +191,8 @@ class FreezeReport(Record):
     """When it was found dead, by the pod's clock."""
     disk_bytes: int | None = Field(default=None, ge=0)
     """Bytes in the writable folders."""
+    over_disk: bool = False
+    """The agent was ended for what it took of the disk."""
     interrupted: bool = False
     """The freezer was told to end while the agent was alive as far as it knew."""
     lost: str | None = Field(default=None, max_length=1000)

@@ -264,14 +264,15 @@ def test_a_child_that_is_killed_for_memory(cluster: Cluster) -> None:
     assert origins(cluster) == WORDS
 
 
-def test_a_workspace_that_overflows(cluster: Cluster) -> None:
-    pod = cluster.start(CHANGE + "dd if=/dev/zero of=big bs=1M count=150 2>/dev/null; sleep 1000")
+def test_a_workspace_that_overflows_ends_before_its_pod_is_evicted(cluster: Cluster) -> None:
+    pod = cluster.start(CHANGE + "dd if=/dev/zero of=big bs=1M count=4000 2>/dev/null; sleep 1000")
+    assert pod.ended("agent")["exitCode"] == 119
+    cluster.double.tell(sealed=True)
     report = delivered(cluster, 150)
     print(report.findings, report.disk_bytes)
-    assert report.interrupted
-    assert (report.disk_bytes or 0) > 150 << 20
+    assert (report.over_disk, report.interrupted) == (True, False)
+    assert (report.disk_bytes or 0) > 64 << 20
     assert origins(cluster) == WORDS | {"workspace/big": "added"}
-    assert until(lambda: pod.read()["status"].get("reason")) == "Evicted"
 
 
 ATTACKS = """

@@ -182,3 +182,24 @@ def test_nothing_but_parts_is_taken(pods):
         return [(await put(pod, here.relay_url, part, b"x"))[0] for part in ("other", "entries/x", "")]
 
     assert sealed(pods, live) == [404, 404, 404]
+
+
+def test_a_freezer_that_is_still_reading_has_no_place_at_the_store(pods):
+    async def live(here, pod):
+        async with another(here, uploads=1) as relay:
+            place, _, port = relay.removeprefix("http://").partition(":")
+            head = (
+                "PUT /launch/state/entries HTTP/1.1\r\nHost: relay\r\nX-Orchestrate-Gateway: 0\r\n"
+                f"Authorization: Bearer {pod.registration.door.token}\r\nTransfer-Encoding: chunked\r\n\r\n"
+            )
+            reader, writer = await asyncio.open_connection(place, int(port), local_addr=(pod.address, 0))
+            writer.write(head.encode())
+            await writer.drain()
+            async with asyncio.timeout(10):
+                other = await put(pod, relay, "changes", b"changes")
+                writer.write(b"4\r\nlate\r\n0\r\n\r\n")
+                status = await reader.readline()
+            writer.close()
+            return other[0], status
+
+    assert sealed(pods, live) == (200, b"HTTP/1.1 200 OK\r\n")

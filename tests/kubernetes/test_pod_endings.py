@@ -96,7 +96,7 @@ def test_an_agent_that_was_ended_from_outside_has_no_result(fields: dict[str, An
 
 
 @pytest.mark.parametrize("fields", BEING_ENDED)
-@pytest.mark.parametrize("code", [0, 1, 119, 123, 126, 127, 139])
+@pytest.mark.parametrize("code", [0, 1, 118, 119, 123, 126, 127, 139])
 def test_an_agent_that_ended_by_itself_keeps_its_result_whatever_becomes_of_its_pod(
     fields: dict[str, Any], code: int
 ) -> None:
@@ -150,6 +150,7 @@ def test_inputs_that_are_too_large_are_not_the_agents() -> None:
         'Usage of EmptyDir volume "log" exceeds the limit "16Mi".',
         "Pod ephemeral local storage usage exceeds the total limit of containers 2Gi.",
         'Container agent exceeded its local ephemeral storage limit "2Gi".',
+        "The node was low. Container agent was using 90Gi, request is 1Gi, has larger consumption of ephemeral-storage. ",
     ],
 )
 def test_each_way_of_writing_too_much_is_the_agents(message: str) -> None:
@@ -177,6 +178,16 @@ def test_what_a_kubelet_shows_of_an_evicted_pod(shown: ContainerView) -> None:
     pressed = judge(pod._replace(message="The node was low on resource: memory."), FACTS)
     assert isinstance(pressed, Loss)
     assert pressed.cause == "evicted"
+
+
+def test_a_node_that_is_full_by_others_doing_is_a_loss() -> None:
+    message = (
+        "The node was low on resource: ephemeral-storage. Threshold quantity: 2Gi, available: 1Gi. "
+        "Container freezer was using 90Gi, request is 10Mi, has larger consumption of ephemeral-storage. "
+    )
+    found = judge(view(agent(None), phase="Failed", reason="Evicted", message=message), FACTS)
+    assert isinstance(found, Loss)
+    assert found.cause == "evicted"
 
 
 def test_a_container_that_its_node_has_lost_is_a_loss() -> None:

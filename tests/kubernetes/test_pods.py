@@ -94,7 +94,8 @@ def test_an_agent_that_ends_is_frozen_and_its_pod_deleted() -> None:
     [
         (0, "exited", 0),
         (3, "exited", 3),
-        (119, "exited", 119),
+        (118, "exited", 118),
+        (119, "out_of_disk", 119),
         (126, "exited", 126),
         (123, "out_of_processes", 123),
         (122, "out_of_memory", 122),
@@ -155,6 +156,21 @@ def test_too_much_for_the_freezers_memory_is_a_result_without_state() -> None:
     assert ending.cause == "exited"
     assert frozen.state is None
     assert [finding.type for finding in frozen.findings] == ["no_state"]
+
+
+def test_an_agent_that_filled_its_node_has_a_result_whatever_becomes_of_its_pod() -> None:
+    async def use(around: World) -> tuple[Ending, Frozen]:
+        async def evict(play: Any) -> None:
+            await play.ended["agent"].wait()
+            await play.evict("The node was low on resource: ephemeral-storage.", grace=0.0)
+
+        script = around.life(code=119, delivers=False).script(befalls=evict)
+        around.play(script)
+        return await whole(around.pods, around.gateway, around.spec())
+
+    ending, frozen = inside(use)
+    assert (ending.cause, frozen.state) == ("out_of_disk", None)
+    assert lost(code=119, delivers=False).cause == "relay_unreachable"  # which was not its doing
 
 
 def test_gvisor_charges_the_whole_pod_for_the_agents_memory() -> None:

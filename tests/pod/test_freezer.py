@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import fcntl
+import hashlib
 import io
 import json
 import os
@@ -166,6 +167,56 @@ def test_a_stop_is_passed_on_and_the_launch_goes_on(pod: PodFolders, agent: Agen
     pod.double.tell(sealed=True)
     assert finished(process) == 0
     assert report(pod).interrupted is False
+
+
+LOOKING = f"{QUICK}\nfrom orchestrator.sandbox.pod import usage\nusage.LOOK_SECONDS, usage.MOST_NAMES = 0.05, 200\n"
+
+
+@pytest.mark.parametrize(
+    ("where", "most"),
+    [("areas/workspace", 4 << 20), ("areas/home/a", 4 << 20), ("areas/output", 1 << 20), ("log", 1 << 20)],
+)
+def test_an_agent_that_fills_the_disk_is_ended_with_a_result_of_its_own(
+    pod: PodFolders, agent: Agent, where: str, most: int
+):
+    pod.plan["disk_bytes"] = 4 << 20
+    process = pod.start("freezer.freezer", settings=f"{LOOKING}usage.SMALL_BYTES = 1 << 20")
+    until(lambda: STOP in pod.double.asked)
+    pod.path(where).mkdir(exist_ok=True)
+    with (pod.path(where) / "big").open("wb") as file:
+        until(lambda: file.write(b"x" * 65536) and (pod.path("ctl") / "full").exists())
+    assert not (pod.path("ctl") / "stop").exists()
+    assert pod.double.reports == []
+    agent.end("out_of_disk")
+    pod.double.tell(sealed=True)
+    assert finished(process) == 0
+    assert (report(pod).over_disk, report(pod).interrupted, report(pod).lost) == (True, False, None)
+    assert most < (pod.path(where) / "big").stat().st_size < 1 << 30
+
+
+def test_an_agent_that_makes_files_without_end_is_ended(pod: PodFolders, agent: Agent):
+    pod.plan["disk_bytes"] = 200 << 10
+    process = pod.start("freezer.freezer", settings=f"{LOOKING}usage._AT_LEAST_SECONDS = 0.1")
+    until(lambda: STOP in pod.double.asked)
+    names = iter(range(100_000))
+    until(lambda: (pod.path("areas/tmp") / f"{next(names)}").touch() or (pod.path("ctl") / "full").exists())
+    agent.end("out_of_disk")
+    pod.double.tell(sealed=True)
+    assert finished(process) == 0
+    assert report(pod).over_disk is True
+
+
+def test_an_agent_within_its_limit_is_left_alone(pod: PodFolders, agent: Agent):
+    (pod.path("areas/workspace") / "big").write_bytes(b"x" * (1 << 20))
+    with (pod.path("areas/tmp") / "holes").open("wb") as file:
+        file.truncate(1 << 40)
+    process = pod.start("freezer.freezer", settings=f"{LOOKING}usage._AT_LEAST_SECONDS = usage._LONG_REST = 0.0")
+    until(lambda: pod.double.count(STOP) >= 2)
+    assert not (pod.path("ctl") / "full").exists()
+    agent.end()
+    pod.double.tell(sealed=True)
+    assert finished(process) == 0
+    assert report(pod).over_disk is False
 
 
 def test_a_seal_before_the_death_is_no_leave_to_read(pod: PodFolders, agent: Agent):
@@ -503,3 +554,33 @@ def test_variables_that_are_missing_are_named_by_the_freezer(pod: PodFolders):
     del pod.env["ORCHESTRATE_RELAY"]
     assert finished(pod.start("freezer.freezer")) == 59
     assert pod.told() == {"cause": "freezer_failed", "message": "the pod has no ORCHESTRATE_RELAY"}
+
+
+def test_what_is_large_is_hashed_before_a_relay_is_asked_to_listen(pod: PodFolders):
+    with (pod.path("areas/workspace") / "holes").open("wb") as file:
+        file.truncate(3 << 20)
+    content = bytes(3 << 20)
+    settings = f"""{QUICK}
+import orchestrator.sandbox.pod.freezer as own
+from orchestrator.sandbox.keeper import freeze
+own.AHEAD_BYTES = 1 << 20
+plain, hashed = freeze.Freezer._hash, []
+def told(self, root, path, size):
+    print("hashed", path.decode(), file=sys.stderr)
+    return plain(self, root, path, size)
+freeze.Freezer._hash = told
+real = sinks.connect
+def connected(*given):
+    print("connected", file=sys.stderr)
+    return real(*given)
+sinks.connect = connected
+"""
+    pod.double.tell(sealed=True)
+    assert pod.run("freezer.freezer", settings=settings) == 0
+    words = [line for line in pod.stderr.splitlines() if line in ("connected", "hashed holes")]
+    assert words == ["hashed holes", "connected", "connected"]
+    assert entries(pod)["workspace/holes"].sha256 == hashlib.sha256(content).hexdigest()
+    with tarfile.open(fileobj=io.BytesIO(pod.double.parts["changes"])) as tar:
+        found = tar.extractfile("workspace/holes")
+        assert found is not None
+        assert found.read() == content

@@ -34,7 +34,7 @@ def is_locked(path: Path) -> bool:
     return False
 
 
-@pytest.mark.parametrize("code", [0, 1, 3, 119, 126, 255])
+@pytest.mark.parametrize("code", [0, 1, 3, 118, 126, 255])
 def test_the_code_of_the_command_is_the_containers(pod: Pod, code: int):
     assert pod.run("sh", "-c", f"exit {code}") == code
     ending = pod.ending()
@@ -47,9 +47,9 @@ def test_a_signal_that_ends_the_command_is_128_more(pod: Pod):
     assert (pod.ending()["code"], pod.ending()["signal"]) == (None, signal.SIGSEGV)
 
 
-@pytest.mark.parametrize("code", [120, 121, 122, 123, 124, 125])
+@pytest.mark.parametrize("code", [119, 120, 121, 122, 123, 124, 125])
 def test_no_command_can_speak_for_the_supervisor(pod: Pod, code: int):
-    assert pod.run("sh", "-c", f"exit {code}") == 119
+    assert pod.run("sh", "-c", f"exit {code}") == 118
     assert pod.ending()["code"] == code
 
 
@@ -153,6 +153,14 @@ def test_the_hard_deadline(tmp_path: Path):
     pod = Pod(tmp_path, wall=0.4)
     assert pod.run("sh", "-c", "trap '' TERM INT; sleep 1000 & sleep 1000") == 124
     assert pod.ending()["cause"] == "deadline"
+
+
+def test_a_disk_that_is_said_to_be_full_ends_it(pod: Pod):
+    running = pod.start("sh", "-c", "trap '' TERM INT; touch here; sleep 1000")
+    running.until(pod.workspace / "here")
+    (pod.ctl / "full").touch()
+    assert running.wait() == 119
+    assert pod.ending()["cause"] == "out_of_disk"
 
 
 def test_a_stop_file_that_is_there_already(pod: Pod):

@@ -17,6 +17,7 @@ import marshal
 import os
 import stat
 
+from orchestrator.sandbox.keeper.holes import read_out
 from orchestrator.sandbox.keeper.lay import Pristine
 from orchestrator.sandbox.keeper.linux import open_beneath
 from orchestrator.sandbox.keeper.overlay import Layers
@@ -42,6 +43,8 @@ FINDINGS = 200
 """Findings kept; the rest is counted."""
 _CHUNK = 1 << 20
 _LINES = 1000
+_SILENT_BYTES = 1 << 30
+"""Hashed at most before a piece of the list is given: whoever takes it counts the seconds of silence."""
 _NOTHING = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"  # digest of no bytes: empty files need no opening
 _KINDS = {
     stat.S_IFREG: "file",
@@ -77,11 +80,17 @@ class Freezer:
         self._names_left = 0
         self._contents: dict[bytes, list[bytes]] = {}
         self._kept = bytearray()
+        self._large = max(1 << 20, limit >> 12)
+        self._digests: dict[tuple[str, bytes], tuple[str | None, str | None]] = {}
+        """Of files of ``_large`` bytes or more: who asks for the list again does not wait for them again. A few thousand at most."""
+        self._hashed = 0
+        """Since the last piece."""
 
     def entries(self) -> Iterator[bytes]:
         """Yield ``entries.jsonl`` in pieces: the canonical JSON of ``records.state.Entry``, one a line, sorted by raw path bytes."""
         self.findings.clear()  # a lost connection makes the sink ask for everything again
         self.findings_cut = 0
+        self._hashed = 0
         self._left = 2 * self._limit
         self._names_left = NAME_BYTES * max(1 << 18, self._limit >> 12)
         self._contents.clear()
@@ -99,9 +108,10 @@ class Freezer:
                     before = coming[1]
                     coming = next(expected, None)
                 lines.append(self._entry(area, root, path, info, before))
-                if len(lines) >= _LINES:
+                if len(lines) >= _LINES or self._hashed >= _SILENT_BYTES:
                     yield "".join(lines).encode("utf-8", "surrogatepass")
                     lines.clear()
+                    self._hashed = 0
             while coming is not None:
                 lines.extend(self._removed(area, *coming))
                 coming = next(expected, None)
@@ -120,7 +130,7 @@ class Freezer:
                 gathered.clear()
         yield bytes(gathered)
 
-    def _members(self) -> Iterator[bytes]:
+    def _members(self) -> Iterator[bytes | memoryview]:
         roots = dict(self._areas)
         at = 0
         while at < len(self._kept):
@@ -255,7 +265,7 @@ class Freezer:
         if len(path) > PATH_BYTES or (kind == "dir" and len(path) == PATH_BYTES):
             return kind, mode, info.st_size if kind == "file" else 0, 1, None, None, "name_too_long"
         if kind == "file":
-            digest, finding = self._digest(root, path, info.st_size)
+            digest, finding = self._digest(area, root, path, info.st_size)
             if mode & 0o6000:
                 finding = finding or ("setuid" if mode & 0o4000 else "setgid")
             if info.st_nlink > 1:
@@ -291,12 +301,21 @@ class Freezer:
         mode = 0o777 if kind == "symlink" else 0o755 if executable or kind == "dir" else 0o644
         return [line(f"{area}/".encode() + path, "removed", (kind, mode, size, 1, digest, target, None))]
 
-    def _digest(self, root: int, path: bytes, size: int) -> tuple[str | None, str | None]:
+    def _digest(self, area: str, root: int, path: bytes, size: int) -> tuple[str | None, str | None]:
         """Return digest and finding of a regular file."""
         if not self._affords(size):
             return None, "too_large"
         if size == 0:
             return _NOTHING, None
+        if size < self._large:
+            return self._hash(root, path, size)
+        known = self._digests.get((area, path))
+        if known is None:
+            known = self._digests[area, path] = self._hash(root, path, size)
+        return known
+
+    def _hash(self, root: int, path: bytes, size: int) -> tuple[str | None, str | None]:
+        self._hashed += size
         try:
             descriptor = self._open(root, path)
         except OSError:
@@ -304,7 +323,7 @@ class Freezer:
         try:
             sha = new_sha256()
             left = size
-            while left and (chunk := os.read(descriptor, min(_CHUNK, left))):
+            for chunk in read_out(descriptor, size):
                 sha.update(chunk)
                 left -= len(chunk)
             grew = os.fstat(descriptor).st_size != size
@@ -329,7 +348,7 @@ class Freezer:
             raise OSError(0, "no regular file any more")
         return descriptor
 
-    def _content(self, root: int, area: str, path: bytes, size: int, digest: str) -> Iterator[bytes]:
+    def _content(self, root: int, area: str, path: bytes, size: int, digest: str) -> Iterator[bytes | memoryview]:
         sha = new_sha256()
         left = size
         try:
@@ -337,7 +356,7 @@ class Freezer:
         except OSError:
             descriptor = -1
         try:
-            while descriptor >= 0 and left and (chunk := os.read(descriptor, min(_CHUNK, left))):
+            for chunk in read_out(descriptor, size) if descriptor >= 0 else ():
                 sha.update(chunk)
                 left -= len(chunk)
                 yield chunk

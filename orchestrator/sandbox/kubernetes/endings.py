@@ -1,6 +1,6 @@
 """How an agent in a pod ended, or why nobody will know: pure, from what the cluster says of the pod.
 
-What an agent can bring about is an Ending, what only the cluster or our own programs can is a Loss. The exit codes of the supervisor (120
+What an agent can bring about is an Ending, what only the cluster or our own programs can is a Loss. The exit codes of the supervisor (119
 to 125) are its own word: an agent's code of that range is shown as another one. A container that was ended from outside shows 143 or 137,
 and so may an agent's own ending: it is believed to be the agent's only while nobody is ending the pod. So it is with 125: the freezer of
 a pod that is being ended makes the stop file, too.
@@ -29,7 +29,11 @@ _SUPERVISOR_FAILED = {
     _CANNOT_LOCK: "the pod was being ended before the agent could start",
     _CANNOT_START: "the supervisor could not start",
 }
-_OVER_LIMIT = re.compile(r"exceeds the (total )?limit|exceeded its local ephemeral storage limit")
+_OVER_LIMIT = re.compile(
+    r"exceeds the (total )?limit|exceeded its local ephemeral storage limit"
+    rf"|Container {names.AGENT} was using \S+, request is \S+, has larger consumption of ephemeral-storage"
+)
+"""What a kubelet says when a pod is evicted for what it wrote; the last where its node had run short of room by then."""
 _OUR_VOLUMES = re.compile(r'EmptyDir volume "(ctl|inputs)"')
 _UNSEEN = "ContainerStatusUnknown"
 """Reason of a container that the kubelet no longer found: its exit code is made up."""
@@ -215,6 +219,8 @@ def _ended(view: PodView, agent: ContainerView, facts: Facts) -> Ending | Loss |
 
 def _own_cause(agent: ContainerView, facts: Facts) -> Cause:
     match agent.exit_code:
+        case 119:
+            return "out_of_disk"
         case 123:
             return "out_of_processes"
         case 125:

@@ -291,7 +291,8 @@ class PodSandbox:
         # gVisor does not protect a container's first process, only our filter of calls does: an agent that got around it may have held its
         # supervisor until the pod's own deadline.
         held = self._spec.isolation == "gvisor" and ending.cause == "wall_clock"
-        if freezer_out_of_memory(view) or exceeded(view) or held or ending.cause == "out_of_memory":
+        filled = ending.cause == "out_of_disk" and view.reason == "Evicted"  # the node ran short all the same
+        if freezer_out_of_memory(view) or exceeded(view) or held or filled or ending.cause == "out_of_memory":
             finding = Finding(type="no_state", detail=loss.says, source="freezer")
             return replace(NOTHING, findings=(finding,), over_disk=exceeded(view))
         cause = "state_lost" if loss.cause == "pod_failed" else loss.cause

@@ -19,13 +19,12 @@ from orchestrator.interfaces import BundledInput, Input, PodDoor, SandboxSpec
 from orchestrator.sandbox.inside import HOME
 from orchestrator.sandbox.kubernetes import names
 from orchestrator.sandbox.kubernetes.hardened import POD, container_security, from_annotation, pod_security
+from orchestrator.sandbox.pod.usage import SMALL_BYTES
 from orchestrator.settings import Kubernetes
 from orchestrator.spec.base import digest
 
 PREPARE_SECONDS = 120
 """How long ``prepare`` may take."""
-SMALL_BYTES = 16 << 20
-"""Size of ``/log`` and ``/output``."""
 CTL_BYTES = 256 << 20
 """Size of ``/ctl``, where a line for each path of the workspace is; only our own programs write there."""
 METADATA_TARGET = "169.254.169.254:80"

@@ -5,7 +5,7 @@ reported as lost, which is the agent's own doing. Read ``main`` first; ``README.
 """
 
 # pathlib would double the start-up time.
-# ruff: noqa: PTH118, PTH123
+# ruff: noqa: PTH123
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from orchestrator.sandbox.keeper.sinks import SinkError, to_relay
 from orchestrator.sandbox.keeper.small import read_json
 from orchestrator.sandbox.pod.orders import Orders
 from orchestrator.sandbox.pod.talk import Gateway, Patience, insist
+from orchestrator.sandbox.pod.usage import AREAS, DiskWatch, Walk
 from orchestrator.sandbox.pod.world import (
     FREEZER_FAILED,
     FREEZER_UNKNOWN,
@@ -49,7 +50,8 @@ _SETGID = 0o2000
 """The volume's own group bit, which every folder made on it inherits."""
 MEASURE_SECONDS = 60.0
 """For looking at the size of everything: folders take no room on some file systems, so an agent may have made any number of them."""
-_AREAS = ("workspace", "output", "tmp", "home")
+AHEAD_BYTES = 1 << 30
+"""What takes so long to read is read before a relay is asked to listen."""
 
 
 def main(_arguments: list[str]) -> int:
@@ -65,7 +67,7 @@ def freezer(places: Places, environment: Environment) -> None:
     )
     plan = environment.plan()
     gateway = Gateway(address, token)
-    orders = Orders(places, gateway)
+    orders = Orders(places, gateway, DiskWatch(places, int(plan["disk_bytes"])))
     orders.listen()
     bound_memory()
     orders.until_sealed()
@@ -75,6 +77,7 @@ def freezer(places: Places, environment: Environment) -> None:
     # The cause is advice: an agent that had its supervisor killed wrote it itself. Whoever ends a pod tells us, too.
     told = cause == "terminated" or (orders.interrupted and not _ended_by_itself(cause))
     report["interrupted"] = orders.dying and told
+    report["over_disk"] = orders.over_disk
     status, value = insist(gateway, "POST", "/launch/frozen", _FOREVER, report, unknown=FREEZER_UNKNOWN)
     if status != 200:
         raise PodError(
@@ -139,20 +142,23 @@ def _state(places: Places, plan: dict[str, Any], relay: Relay) -> dict[str, Any]
     opened = {name: os.open(f"{places.areas}/{name}", flags) for name in ("workspace", "output")}
     pristine = ListedPristine(Listing(f"{places.ctl}/pristine"))
     frozen = Freezer(opened, pristine, list(plan["exclude"]), int(plan["disk_bytes"]), 0o7777 & ~_SETGID)
+    walk = Walk(f"{places.areas}/{name}" for name in AREAS)
+    walk.go_on(MEASURE_SECONDS)
+    if walk.readable > AHEAD_BYTES or not walk.whole:
+        for _ in frozen.entries():  # digests of what is large are kept
+            continue
     lost = relay.give("entries", frozen.entries) or relay.give("changes", frozen.changes)
     found = [{"type": kind, "detail": detail, "source": "freezer"} for kind, detail in frozen.findings]
     if frozen.findings_cut:
         found.append({"type": "findings_cut", "detail": f"{frozen.findings_cut} more were seen", "source": "freezer"})
-    until = time.monotonic() + MEASURE_SECONDS
-    sizes = [disk_bytes(f"{places.areas}/{name}", until) for name in _AREAS]
-    if unfinished := [name for name, (_, whole) in zip(_AREAS, sizes, strict=True) if not whole]:
-        detail = f"there is too much in {', '.join(unfinished)} to look at: disk_bytes is what was seen"
+    if not walk.whole:
+        detail = "there is too much in the writable folders to look at: disk_bytes is what was seen"
         found.append({"type": "disk_not_measured", "detail": detail, "source": "freezer"})
     final = read_final(opened["output"])
     return {
         "final_b64": None if final is None else _base64(final),
         "findings": found,
-        "disk_bytes": sum(size for size, _ in sizes),
+        "disk_bytes": sum(walk.taken.values()),
         "lost": None if lost is None else lost[:1000],
     }
 
@@ -192,7 +198,7 @@ def read_ending(places: Places) -> dict[str, Any]:
 
 def _ended_by_itself(cause: object) -> bool:
     """Return whether the supervisor saw the agent end before anybody asked for it."""
-    return cause in ("exited", "cannot_run", "deadline", "processes", "out_of_memory")
+    return cause in ("exited", "cannot_run", "deadline", "processes", "out_of_memory", "out_of_disk")
 
 
 def _started(places: Places) -> float | None:
@@ -221,58 +227,6 @@ def _read(places: Places, name: bytes, most: int) -> bytes:
         return b""
     finally:
         os.close(file)
-
-
-def disk_bytes(folder: str, until: float) -> tuple[int, bool]:
-    """Return the bytes that a folder takes on its disk, and whether all of it was looked at before ``until`` (monotonic clock).
-
-    What cannot be looked at is left out.
-    """
-    try:
-        root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return 0, True
-    total = 0
-    pending = [b""]
-    try:
-        while pending:
-            if time.monotonic() > until:
-                return total, False
-            below = pending.pop()
-            try:
-                opened = open_beneath(root, below or b".", os.O_RDONLY | os.O_DIRECTORY)
-            except OSError:
-                continue
-            try:
-                total += _taken(opened, below, pending, until)
-            except OSError:
-                continue
-            finally:
-                os.close(opened)
-    except MemoryError:
-        pending.clear()
-        return total, False
-    finally:
-        os.close(root)
-    return total, time.monotonic() <= until
-
-
-def _taken(opened: int, below: bytes, pending: list[bytes], until: float) -> int:
-    total = 0
-    with os.scandir(opened) as items:
-        for item in items:
-            if time.monotonic() > until:
-                break
-            try:
-                info = item.stat(follow_symlinks=False)
-            except OSError:
-                continue
-            if stat.S_ISDIR(info.st_mode):
-                pending.append(os.path.join(below, os.fsencode(item.name)))
-                total += info.st_blocks * 512
-            else:
-                total += info.st_blocks * 512 // info.st_nlink
-    return total
 
 
 def bound_memory() -> None:

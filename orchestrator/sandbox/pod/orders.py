@@ -27,6 +27,8 @@ TYPE_CHECKING = False  # importing ``typing`` would cost a tenth of the start
 if TYPE_CHECKING:
     import _socket
 
+    from orchestrator.sandbox.pod.usage import DiskWatch
+
 ABSENT_SECONDS = 10.0
 """How long the agent is dead before its driver counts as absent."""
 SETTLE_SECONDS = 1.0
@@ -63,10 +65,11 @@ class Lock:
 class Orders:
     """Waits for the seal. ``until_sealed`` returns once, or raises PodError."""
 
-    def __init__(self, places: Places, gateway: Gateway) -> None:
+    def __init__(self, places: Places, gateway: Gateway, disk: DiskWatch) -> None:
         """Raises OSError when there is no lock to look at."""
         self._places = places
         self._gateway = gateway
+        self._disk = disk
         self._lock = Lock(places)
         self._held = False  # at the last look
         self._started = False
@@ -81,6 +84,8 @@ class Orders:
         self._unknown = 0
         self.interrupted = False
         """The pod was ended while the agent was alive, as far as could be seen then or a second before."""
+        self.over_disk = False
+        """The agent took more of the disk than it may, and was ended for it."""
 
     def listen(self) -> None:
         """From now on SIGTERM is noticed."""
@@ -94,6 +99,7 @@ class Orders:
             sealed = False
             while not sealed and not self._is_dead():
                 self._wait()
+                self._look_at_disk()
                 sealed = self._answered()
         finally:
             self._hang_up()
@@ -115,11 +121,17 @@ class Orders:
             )  # a supervisor is told at the same time, and quick
             self._stop()
 
-    def _stop(self) -> None:
+    def _stop(self, file: str = "stop") -> None:
         try:
-            os.close(os.open(f"{self._places.ctl}/stop", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o444))
+            os.close(os.open(f"{self._places.ctl}/{file}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o444))
         except OSError as error:
-            sys.stderr.write(f"cannot make the stop file: {error.strerror}\n")
+            sys.stderr.write(f"cannot make /ctl/{file}: {error.strerror}\n")
+
+    def _look_at_disk(self) -> None:
+        """End an agent that takes too much of the disk, before the node ends its whole pod, or others', for it."""
+        if not self.over_disk and not self.dying and self._disk.is_over():
+            self.over_disk = True
+            self._stop("full")
 
     def _wait_for_lock(self) -> None:
         while not self._lock.take():
@@ -133,7 +145,8 @@ class Orders:
         poll.register(self._woken, select.POLLIN)
         if self._asked is not None:
             poll.register(self._asked.fileno(), select.POLLIN)
-        poll.poll((_DYING_LOOK_SECONDS if self.dying else _LOOK_SECONDS) * 1000)
+        pause = _DYING_LOOK_SECONDS if self.dying else _LOOK_SECONDS
+        poll.poll((pause if self.over_disk else min(pause, self._disk.pause)) * 1000)
         try:
             os.read(self._woken, 100)
         except BlockingIOError:

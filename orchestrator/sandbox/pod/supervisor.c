@@ -10,7 +10,7 @@
  *   kills the supervisor ends the agent with it: the container's exit code is then 137.
  * - It can write to /log: everything there is opened before it starts, and put in order once it is dead.
  * - It can write to the container's termination message, whose bytes on the node's disk nobody counts: it is cut while it runs.
- * - It cannot write to /ctl, which is where the limits, the lock and the stop file are.
+ * - It cannot write to /ctl, which is where the limits, the lock and the files that say stop are.
  *
  * The lock is given back only by exiting, and exiting comes after the last process of the container is reaped.
  */
@@ -39,7 +39,8 @@
 
 /* Exit codes. A command's own codes from LOWEST_OF_OURS to HIGHEST_OF_OURS are shown as TAKEN, so that ours mean what they say. */
 enum {
-    TAKEN = 119,
+    TAKEN = 118,
+    OUT_OF_DISK = 119,
     CANNOT_LOCK = 120, /* somebody keeps the lock: the agent must not start any more */
     CANNOT_START = 121,
     OUT_OF_MEMORY = 122,
@@ -49,11 +50,11 @@ enum {
     CANNOT_RUN = 126,
     NOT_FOUND = 127,
     TERMINATED = 128 + SIGTERM,
-    LOWEST_OF_OURS = CANNOT_LOCK,
+    LOWEST_OF_OURS = OUT_OF_DISK,
     HIGHEST_OF_OURS = STOPPED,
 };
 
-#define TICK_MS 50          /* between looks at the stop file */
+#define TICK_MS 50          /* between looks at the files that say stop */
 #define SAMPLE_TICKS 4      /* between counts of processes and of processes killed for memory */
 #define MOST_REAPED 1024    /* between looks at the clock */
 #define LOCK_TRIES 200      /* times 10 ms: the freezer may hold the lock for the moment in which it tries it */
@@ -389,6 +390,7 @@ static void cut_last_words(void) {
 /* What is looked at every now and then; the exit code when it is time to end, else 0. */
 static int look(struct supervised *all, unsigned long tick) {
     cut_last_words();
+    if (faccessat(AT_FDCWD, "/ctl/full", F_OK, AT_SYMLINK_NOFOLLOW) == 0) return OUT_OF_DISK;
     if (faccessat(AT_FDCWD, "/ctl/stop", F_OK, AT_SYMLINK_NOFOLLOW) == 0) return STOPPED;
     if (tick % SAMPLE_TICKS != 0) return 0;
     if (killed_for_memory(&all->view) > 0) return OUT_OF_MEMORY;
@@ -420,6 +422,7 @@ static int watch(struct supervised *all) {
 static const char *cause_of(int reason, bool could_run) {
     switch (reason) {
         case OUT_OF_MEMORY: return "out_of_memory";
+        case OUT_OF_DISK: return "out_of_disk";
         case TOO_MANY_PROCESSES: return "processes";
         case DEADLINE: return "deadline";
         case STOPPED: return "stopped";
