@@ -119,16 +119,18 @@ def test_a_full_quota_is_waited_for() -> None:
         while not ((await api.get(QUOTAS, namespace, "pods")).get("status") or {}).get("used"):
             await asyncio.sleep(0.2)
         creator = Creator(api, Limiter(50.0))
-        making = [asyncio.ensure_future(creator.create(namespace, pod(f"t-{number}"))) for number in range(5)]
-        left, waited = set(making), 0
-        while left:
-            done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+        held = [await creator.create(namespace, pod(f"t-{number}")) for number in range(2)]
+        left = {asyncio.ensure_future(creator.create(namespace, pod(f"t-{number}"))) for number in range(2, 5)}
+        while "exceeded quota: pods, requested: pods=1, used: pods=2" not in creator.waiting:
+            await asyncio.sleep(0.1)
+        while held:
+            made = held.pop().pod["metadata"]
+            assert await creator.delete(namespace, made["name"], uid=made["uid"])
+            if left:
+                done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+                held += [each.result() for each in done]
             assert len(await api.list(PODS, namespace)) <= 2
-            waited += "exceeded quota: pods, requested: pods=1, used: pods=2" in creator.waiting
-            for each in done:
-                made = each.result().pod["metadata"]
-                assert await creator.delete(namespace, made["name"], uid=made["uid"])
-        assert waited
+        assert not creator.waiting
 
     use(scenario)
 
