@@ -70,7 +70,7 @@ async def running_cluster_gateway(
         await stack.enter_async_context(serving(app.application(), admin))
         stack.push_async_callback(registry.abandon)
         pods = PodSide(registry, store, canaries)
-        front = Front(listen(config.agent), pods.answer, _limits(config))
+        front = Front(listen(config.agent), pods.answer, _limits(config), registry.is_own)
         stack.push_async_callback(front.close)
         yield Running(registry, front.port, int(admin.getsockname()[1]))
 

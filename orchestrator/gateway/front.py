@@ -1,8 +1,11 @@
 """A TCP port that many pods share, some of them hostile: connections are counted by the address that they come from.
 
 Nobody waits behind a flood: new connections wait in lanes, one for each address (``lanes``), and a pod that holds too many loses the one
-that has rested longest: one without a whole request, or between requests. So a pod's freezer, which shares the address with the agent,
-gets in, and requests under way are never cut off. How many those may be is for the handler to bound.
+that has rested longest: one without a whole request, or between requests. Requests under way are never cut off; how many those may be is
+for the handler to bound. Requests of one address are answered at a rate, so that no pod has the process for itself.
+
+Our own programs in a pod share its address with the agent. Their connections are known by the token that they show first (``greeting``),
+and are counted by that: nothing of what an agent does is in their way.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from orchestrator.errors import GatewayError
-from orchestrator.gateway.lanes import Lanes, Rate
+from orchestrator.gateway.greeting import SILENT, Greeting
+from orchestrator.gateway.lanes import Lanes, Pacer, Rate
 
 Handler = Callable[[web.BaseRequest, str | None], Awaitable[web.StreamResponse]]
 """Takes a request and the IP address that it came from; None where addresses do not tell pods apart."""
@@ -26,6 +30,10 @@ Handler = Callable[[web.BaseRequest, str | None], Awaitable[web.StreamResponse]]
 _BACKLOG = 4096
 PODS_RATE = Rate(per_second=50, burst=100)
 """New connections of one pod; a client that keeps its connections open needs a handful."""
+_REQUESTS_RATE = Rate(per_second=100, burst=300)
+"""Requests of one pod. What comes faster waits; an agent that waits for models is far from it."""
+_OWN = 16
+"""Connections of our own programs in one pod: a prepare that fetches several bundles has the most."""
 _MOST = 20_000
 _READ_BYTES = 16 << 10
 """What is read ahead of a connection, before anybody asks who it is."""
@@ -71,6 +79,9 @@ def most_connections() -> int:
 class _Connection:
     transport: asyncio.Transport
     peer: str | None
+    """Its address."""
+    own: bool
+    """It is one of our own programs'."""
     requests: int = 0
     """Under way: 0 or 1."""
 
@@ -78,7 +89,7 @@ class _Connection:
 class _Server(web.Server):
     """aiohttp's protocol factory that tells of each connection."""
 
-    def __init__(self, front: Front, idle_seconds: float) -> None:
+    def __init__(self, front: Front, idle_seconds: float, *, own: bool) -> None:
         super().__init__(
             front.serve,
             access_log=None,
@@ -89,10 +100,11 @@ class _Server(web.Server):
             read_bufsize=_READ_BYTES,
         )
         self._front = front
+        self._own = own
 
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
-        self._front.made(handler, transport)
+        self._front.made(handler, transport, own=self._own)
 
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
         super().connection_lost(handler, exc)
@@ -118,17 +130,30 @@ class FrontLimits:
 class Front:
     """Serves one port until closed. Make it inside of a running loop."""
 
-    def __init__(self, listening: socket.socket, handler: Handler, limits: FrontLimits) -> None:
+    def __init__(
+        self,
+        listening: socket.socket,
+        handler: Handler,
+        limits: FrontLimits,
+        is_own: Callable[[str], bool] = lambda _token: False,
+    ) -> None:
+        """``is_own`` knows the tokens of our own programs."""
         self._socket = listening
         self._handler = handler
         self._limits = limits
         self._connections: dict[RequestHandler, _Connection] = {}
-        self._peers: dict[str | None, dict[RequestHandler, _Connection]] = {}
-        """By address, those that have rested longest first, as far as they rest."""
-        self._server = _Server(self, limits.idle_seconds)
-        self._lanes = Lanes(limits.rate if limits.by_address else None)
+        self._groups: dict[tuple[str | None, bool], dict[RequestHandler, _Connection]] = {}
+        """By address, our own programs' apart; those that have rested longest first, as far as they rest."""
+        self._servers = [_Server(self, limits.idle_seconds, own=own) for own in (True, False)]
+        own_lanes, lanes = self._lanes = [Lanes(limits.rate if limits.by_address else None) for _ in self._servers]
+        self._pacer = Pacer(_REQUESTS_RATE)
         self._loop = asyncio.get_running_loop()
-        self._task = asyncio.create_task(self._set_up())
+        silent = SILENT if limits.by_address else _BACKLOG
+        self._greeting = Greeting(is_own, own_lanes.put, lanes.put, silent)
+        self._tasks = [
+            asyncio.create_task(self._set_up(each, server))
+            for each, server in zip(self._lanes, self._servers, strict=True)
+        ]
         self._loop.add_reader(self._socket, self._take)
 
     @property
@@ -139,11 +164,14 @@ class Front:
     async def close(self) -> None:
         """Take no more connections and end all."""
         self._loop.remove_reader(self._socket)
-        self._task.cancel()
-        await asyncio.wait([self._task])
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
         self._socket.close()
-        self._lanes.close()
-        await self._server.shutdown(0.2)
+        self._greeting.close()
+        for lanes in self._lanes:
+            lanes.close()
+        await asyncio.gather(*(server.shutdown(0.2) for server in self._servers))
 
     async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request of a connection that is still ours."""
@@ -153,34 +181,38 @@ class Front:
             return web.Response(status=503)
         connection.requests += 1
         try:
+            if connection.peer is not None and not connection.own:
+                await self._pacer.pace(connection.peer)
             return await self._handler(request, connection.peer)
         finally:
             connection.requests -= 1
-            same = self._peers.get(connection.peer)
+            same = self._groups.get((connection.peer, connection.own))
             if same is not None and same.pop(request.protocol, None) is not None:
                 same[request.protocol] = connection  # it rests from now on
 
-    def made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
+    def made(self, handler: RequestHandler, transport: asyncio.Transport, *, own: bool) -> None:
         """Count a new connection, and give one up where there are too many."""
         name = transport.get_extra_info("peername")
-        connection = _Connection(transport, _address(name[0]) if name and self._limits.by_address else None)
+        peer = _address(name[0]) if name and self._limits.by_address else None
+        connection = _Connection(transport, peer, own)
         self._connections[handler] = connection
-        same = self._peers.setdefault(connection.peer, {})
+        same = self._groups.setdefault((peer, own), {})
         same[handler] = connection
-        if self._limits.by_address and len(same) > self._limits.peer:
+        most = self._limits.total if not self._limits.by_address else _OWN if own else self._limits.peer
+        if len(same) > most:
             self._give_up(same)
         elif len(self._connections) > self._limits.total:
-            self._give_up(max(self._peers.values(), key=len))
+            self._give_up(max(self._groups.values(), key=len))
 
     def lost(self, handler: RequestHandler) -> None:
         """Forget a connection."""
         connection = self._connections.pop(handler, None)
         if connection is None:
             return
-        same = self._peers[connection.peer]
+        same = self._groups[connection.peer, connection.own]
         del same[handler]
         if not same:
-            del self._peers[connection.peer]
+            del self._groups[connection.peer, connection.own]
 
     def _give_up(self, same: dict[RequestHandler, _Connection]) -> None:
         """End the connection that has rested longest; the newest where none rests."""
@@ -204,17 +236,17 @@ class Front:
                 self._loop.call_later(_RETRY_SECONDS, self._take_again)
                 return
             connection.setblocking(False)
-            self._lanes.put(_address(name[0]) if self._limits.by_address else None, connection)
+            self._greeting.put(_address(name[0]) if self._limits.by_address else None, connection)
 
     def _take_again(self) -> None:
-        if not self._task.done():
+        if not self._tasks[0].done():
             self._loop.add_reader(self._socket, self._take)
 
-    async def _set_up(self) -> None:
+    async def _set_up(self, lanes: Lanes, server: _Server) -> None:
         while True:
-            connection = await self._lanes.next()
+            connection = await lanes.next()
             try:
-                await self._loop.connect_accepted_socket(self._server, connection)
+                await self._loop.connect_accepted_socket(server, connection)
             except OSError:
                 connection.close()
 

@@ -174,6 +174,11 @@ class Registry:
             _check_pod(launch, role, peer)
         return launch
 
+    def is_own(self, token: str) -> bool:
+        """Return whether a token is one that this process gave to a pod's own programs, and not to an agent."""
+        claim = self._mint.read(token)
+        return claim is not None and claim.role != "agent"
+
     def begin(self, launch: Launch, pod: Begun) -> None:
         """Note the pod that runs a launch: from now on the launch's tokens are good from there alone. Raises Refusal."""
         launch.pod.begin(pod)

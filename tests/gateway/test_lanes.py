@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.gateway import lanes
-from orchestrator.gateway.lanes import WAITING, Lanes, Rate
+from orchestrator.gateway.lanes import WAITING, Lanes, Pacer, Rate
 
 PER_SECOND, BURST = 200.0, 150
 RATE = Rate(PER_SECOND, BURST)
@@ -74,6 +74,19 @@ def test_an_address_has_its_rate_and_the_others_do_not_wait_for_it():
     assert 9 <= len(served(waiting, 99)) <= 11
 
 
+def test_what_comes_faster_than_its_rate_waits_and_nobody_else():
+    clock = Clock()
+    pacer = Pacer(RATE, clock)
+    for _ in range(BURST):
+        assert pacer.delay("flood") <= 0
+        pacer.count("flood")
+    pacer.count("flood")
+    assert 0 < pacer.delay("flood") <= 1.1 / PER_SECOND
+    assert pacer.delay("other") <= 0
+    clock.now += BURST / PER_SECOND
+    assert pacer.delay("flood") <= 0
+
+
 def test_where_addresses_are_hidden_the_first_comes_first():
     waiting = Lanes(None, Clock())
     for number in range(2 * BURST):
@@ -89,7 +102,7 @@ def test_rates_of_addresses_that_are_gone_are_forgotten(monkeypatch):
         waiting.put(str(number), Connection(number))
         assert served(waiting, 1) == [number]
         clock.now += 1
-    assert len(waiting._due) <= 11
+    assert len(waiting._pacer._due) <= 11
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=60))

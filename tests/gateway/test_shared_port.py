@@ -6,12 +6,18 @@ import asyncio
 import contextlib
 import socket
 
+import aiohttp
 from gateway_world import ENDLESS
 
-from orchestrator.gateway.lanes import WAITING
+from orchestrator.gateway import front
+from orchestrator.gateway.front import PODS_RATE
+from orchestrator.gateway.greeting import SILENT, SILENT_SECONDS
+from orchestrator.gateway.lanes import WAITING, Rate
+from orchestrator.sandbox.keeper.http import head as head_of
 
 SMALL = {"limits": {"connections": 2, "waiting": 3, "body_seconds": 20}}
 CAP = 2 + 3 + 64
+LENGTH = (("Content-Length", "2"),)
 
 
 def head(pod, length):
@@ -55,6 +61,55 @@ def test_a_pod_that_opens_connections_without_end_loses_its_own(pods):
     freezer, others, own, connections = flooded(pods, 3 * CAP, lambda _: b"GET /tools HTTP/1.1\r\nX-A: ", attack)
     assert (freezer, others, own) == (200, 200, 200)
     assert connections <= CAP + WAITING
+
+
+def test_an_agent_that_floods_its_own_lane_does_not_keep_out_the_freezer_beside_it(pods):
+    async def attack(here, mine, _other, flood):
+        with contextlib.ExitStack() as stack:
+            said = head_of("POST", "/launch/dead", mine.registration.door.token, LENGTH) + b"{}"
+            dead = stack.enter_context(await asyncio.to_thread(mine.raw, said))
+            for _ in range(2 * WAITING):
+                stack.enter_context(await asyncio.to_thread(mine.raw, b"GET "))
+            status = await asyncio.to_thread(status_of, dead)
+            return status, here.registry.find(mine.launch).sealed.is_set()
+
+    # what its rate lets in, and as many more as may wait
+    count = PODS_RATE.burst + SILENT + 2 * WAITING
+    assert flooded(pods, count, lambda _: b"GET ", attack) == (b"HTTP/1.1 200", True)
+
+
+def test_an_agent_whose_requests_have_to_wait_delays_nobody(pods, monkeypatch):
+    monkeypatch.setattr(front, "_REQUESTS_RATE", Rate(per_second=0.001, burst=5))
+
+    async def attack(here, mine, other, _flood):
+        async with aiohttp.ClientSession(connector=mine.connector) as session:
+
+            async def ask():
+                async with session.get(f"{mine.url}/healthz") as answer:
+                    return answer.status
+
+            assert [await ask() for _ in range(5)] == [200] * 5
+            late = asyncio.create_task(ask())
+            done = [(await mine.as_freezer("GET", "/launch/stop?started=0"))[0] for _ in range(7)]
+            done.append((await other.chat())[0])
+            assert not late.done()
+            late.cancel()
+            return done
+
+    assert flooded(pods, 0, lambda _: b"", attack) == [200] * 8
+
+
+def test_who_says_nothing_at_first_is_heard_later(pods):
+    async def attack(here, mine, _other, _flood):
+        reader, writer = await asyncio.open_connection(mine.host, 8080, local_addr=(mine.address, 0))
+        await asyncio.sleep(2 * SILENT_SECONDS + 0.2)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        async with asyncio.timeout(10):
+            answer = await reader.read()
+        writer.close()
+        return answer[:12]
+
+    assert flooded(pods, 0, lambda _: b"", attack) == b"HTTP/1.1 200"
 
 
 def test_a_request_under_way_is_never_cut_off_by_a_flood(pods):
