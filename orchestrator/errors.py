@@ -78,6 +78,11 @@ class InfrastructureError(OrchestrateError):
         super().__init__(message)
         self.cause = cause
 
+    @property
+    def spares_none(self) -> bool:
+        """Whether anything else that was asked now would fail as well: then it uses up no launch, and sandboxes that can go on do."""
+        return False
+
 
 class StoreError(InfrastructureError):
     """The object store did not do what was asked."""
@@ -87,10 +92,7 @@ class StoreError(InfrastructureError):
 
     @property
     def spares_none(self) -> bool:
-        """Whether anything else that was asked now would fail as well: a full disk, a service that is down, a right that is missing.
-
-        False: it is about one object.
-        """
+        """True for a full disk, a service that is down, a right that is missing. False: it is about one object."""
         return self.cause in _DISKS or (self.cause.startswith("store") and self.cause not in _ONE_OBJECT)
 
 
@@ -134,6 +136,11 @@ class LeaseLostError(InfrastructureError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, cause="lease_lost")
+
+    @property
+    def spares_none(self) -> bool:
+        """True: whatever is left to do is the other driver's."""
+        return True
 
 
 class SpendingLimitError(OrchestrateError):

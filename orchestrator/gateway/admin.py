@@ -21,7 +21,7 @@ from orchestrator.gateway.past import delivered_name, stored_seal
 from orchestrator.gateway.pods import LONG_POLL_SECONDS, first_of, parse
 from orchestrator.gateway.probe import probe
 from orchestrator.gateway.refusal import Refusal
-from orchestrator.gateway.registry import Registry, unknown_launch
+from orchestrator.gateway.registry import Registry
 from orchestrator.gateway.relay import PARTS, Relay
 from orchestrator.gateway.sealing import seal
 from orchestrator.gateway.tokens import bearer
@@ -109,14 +109,14 @@ class AdminSide:
         return _json(self._registry.spending(request.match_info["run"]))
 
     async def _stop(self, request: web.Request) -> web.Response:
-        launch = self._find(request)
+        launch = self._find(self._held(_name_of(request), request))
         await first_of(launch.stop, launch.sealed, seconds=LONG_POLL_SECONDS)
         return _json(
             StopAnswer(stopped=launch.stopped if launch.stop.is_set() else None, sealed=launch.sealed.is_set())
         )
 
     async def _halt(self, request: web.Request) -> web.Response:
-        launch = self._find(request)
+        launch = self._find(self._held(await _named(LaunchName, request), request))
         if not launch.stop.is_set():  # a limit that was reached first is the reason
             launch.pod.halted.set()
         return _json(
@@ -128,12 +128,9 @@ class AdminSide:
         return _json(await probe(self._registry.models.configured(body.model)))
 
     async def _seal(self, request: web.Request) -> web.Response:
-        name = await _named(LaunchName, request)
-        if name.id != request.match_info["launch"]:
-            raise Refusal(400, "launch_differs", "the launch in the path is not the one in the body")
-        self._registry.check_epoch(name.run, name.epoch)
+        name = self._held(await _named(LaunchName, request), request)
         try:
-            launch = self._registry.find(name.id)
+            launch = self._find(name)
         except Refusal:
             # After a restart: a launch that was sealed before keeps its seal.
             found = await stored_seal(name, self._store, any_epoch=self._registry.serves_pods)
@@ -143,7 +140,7 @@ class AdminSide:
         return _json(await self._sealed(launch))
 
     async def _reap(self, request: web.Request) -> web.Response:
-        launch = self._find(request)
+        launch = self._registry.find(request.match_info["launch"])
         if launch.seal is None:
             log.info("launch %s: sealed by the reaper", launch.id)
         return _json(await self._sealed(launch))
@@ -153,12 +150,13 @@ class AdminSide:
         return await asyncio.shield(asyncio.create_task(seal(launch, self._store)))
 
     async def _delivered(self, request: web.Request) -> web.Response:
+        asked = self._held(_name_of(request), request)
         name: LaunchName | None
         try:
-            launch = self._find(request)
+            launch = self._find(asked)
         except Refusal:
-            # After a restart: what was delivered before is in the store. Whoever gives the whole name can have it.
-            name = await delivered_name(_name_of(request), self._store)
+            # After a restart: what was delivered before is in the store.
+            name = await delivered_name(asked, self._store)
             if name is None:
                 raise
         else:
@@ -175,8 +173,15 @@ class AdminSide:
         body = parse(PartBody, await request.read())
         return _json(Parts(done=dict(await self._desk.commit(body.launch, body.part, body.blob))))
 
-    def _find(self, request: web.Request) -> Launch:
-        return self._registry.find(request.match_info["launch"])
+    def _held(self, name: LaunchName, request: web.Request) -> LaunchName:
+        """Return the launch that a request of a driver is about. Raises Refusal for a driver whose run another one has taken."""
+        if name.id != request.match_info["launch"]:
+            raise Refusal(400, "launch_differs", "the launch in the path is not the one that is named")
+        self._registry.check_epoch(name.run, name.epoch)
+        return name
+
+    def _find(self, name: LaunchName) -> Launch:
+        return self._registry.find(name.id)
 
 
 class FreezerSide:
@@ -231,17 +236,15 @@ async def _named(model: type[Name], request: web.Request) -> Name:
 
 
 def _name_of(request: web.Request) -> LaunchName:
-    """Return the launch that the query names in full. Raises Refusal 404 when it does not."""
+    """Return the launch that the query names in full. Raises Refusal."""
     query = request.query
     try:
-        name = LaunchName(
-            run=query["run"], trial=query["trial"], launch=int(query["launch"]), epoch=int(query["epoch"])
+        return _checked(
+            LaunchName(run=query["run"], trial=query["trial"], launch=int(query["launch"]), epoch=int(query["epoch"]))
         )
     except (KeyError, ValueError):
-        raise unknown_launch(request.match_info["launch"]) from None
-    if name.id != request.match_info["launch"]:
-        raise Refusal(400, "launch_differs", "the launch in the path is not the one in the query")
-    return _checked(name)
+        msg = "the query names no launch: run, trial, launch and epoch are needed"
+        raise Refusal(400, "invalid_request", msg) from None
 
 
 def _checked(name: Name) -> Name:

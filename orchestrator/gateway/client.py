@@ -56,11 +56,12 @@ class Entrance(Protocol):
 
 
 class GatewayClient:
-    """``interfaces.Gateway``. Every failure is a GatewayError whose ``cause`` is one of
+    """``interfaces.Gateway``. Once a driver of a higher epoch was heard of, every question is a LeaseLostError. Every other failure is a
+    GatewayError whose ``cause`` is one of
 
     ``gateway_unreachable``, ``gateway_lost`` (the connection broke), ``gateway_timeout``, ``gateway_garbled``, ``gateway_restarted``
-    (it does not know the launch any more), ``launch_sealed``, or the type that the gateway gave, such as ``stale_epoch``,
-    ``unknown_provider``, ``unpriced_model``, ``script_missing``, ``already_sealed``. A store that fails behind the gateway is a StoreError
+    (it does not know the launch any more), ``launch_sealed``, or the type that the gateway gave, such as ``unknown_provider``,
+    ``unpriced_model``, ``script_missing``, ``already_sealed``. A store that fails behind the gateway is a StoreError
     with the store's own cause.
     """
 
@@ -98,9 +99,9 @@ class GatewayClient:
 
     async def stop_reason(self, launch: str) -> StopWord:
         """Wait until the gateway wants the launch stopped. Raises GatewayError, ``launch_sealed`` when it was sealed instead."""
-        path = f"/admin/launches/{launch}/stop"
+        path, query = f"/admin/launches/{launch}/stop", _query(self._name(launch))
         while True:
-            answer = await self._of(launch).ask("GET", path, StopAnswer, seconds=POLL_SECONDS)
+            answer = await self._of(launch).ask("GET", path, StopAnswer, query=query, seconds=POLL_SECONDS)
             if answer.stopped is not None:
                 return answer.stopped
             if answer.sealed:
@@ -109,21 +110,15 @@ class GatewayClient:
 
     async def seal(self, launch: str) -> Seal:
         """Seal a launch that this client registered. Raises GatewayError, StoreError."""
-        name = self._names.get(launch)
-        if name is None:
-            msg = f"launch {launch} was not registered by this driver"
-            raise GatewayError(msg, cause="gateway_unknown_launch")
-        return await self._of(launch).ask("POST", f"/admin/launches/{launch}/seal", Seal, name)
+        return await self._of(launch).ask("POST", f"/admin/launches/{launch}/seal", Seal, self._name(launch))
 
     async def stop(self, launch: str) -> None:
         """Have the launch stopped by its pod's freezer. Raises GatewayError."""
-        await self._of(launch).ask("POST", f"/admin/launches/{launch}/stop", StopAnswer)
+        await self._of(launch).ask("POST", f"/admin/launches/{launch}/stop", StopAnswer, self._name(launch))
 
     async def delivered(self, launch: str) -> Delivery:
         """Wait until a pod's freezer has delivered. Raises GatewayError, StoreError."""
-        name = self._names.get(launch)
-        query = None if name is None else {key: str(value) for key, value in name.model_dump().items()}
-        path = f"/admin/launches/{launch}/delivered"
+        path, query = f"/admin/launches/{launch}/delivered", _query(self._name(launch))
         while True:
             answer = await self._of(launch).ask("GET", path, Delivered, query=query, seconds=POLL_SECONDS)
             if answer.report is not None:
@@ -157,6 +152,14 @@ class GatewayClient:
                 if error.cause != RESTARTED:
                     raise
         return None
+
+    def _name(self, launch: str) -> LaunchName:
+        """Return the whole name of a launch that this client registered. Raises GatewayError."""
+        name = self._names.get(launch)
+        if name is None:
+            msg = f"launch {launch} was not registered by this driver"
+            raise GatewayError(msg, cause="gateway_unknown_launch")
+        return name
 
     def _of(self, launch: str) -> Line:
         return self._lines[self._index(launch)]
@@ -237,6 +240,10 @@ def machine_gateway(socket: str, door: str, token: str) -> GatewayClient:
 def cluster_gateways(urls: Sequence[str], for_pods: Sequence[str], relay: str, token: str) -> GatewayClient:
     """Return the client of the gateways of a cluster: their admin addresses, and ``HOST:PORT`` by which pods reach each of them."""
     return GatewayClient([Line(url, token, patience_s=PATIENCE_SECONDS) for url in urls], PodEntrance(for_pods, relay))
+
+
+def _query(name: LaunchName) -> dict[str, str]:
+    return {key: str(value) for key, value in name.model_dump().items()}
 
 
 def _delivery(answer: Delivered, report: FreezeReport) -> Delivery:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from orchestrator.errors import GatewayError, StoreError
+from orchestrator.errors import GatewayError, LeaseLostError, StoreError
 
 if TYPE_CHECKING:
     import aiohttp
@@ -25,6 +25,7 @@ Answer = TypeVar("Answer", bound=BaseModel)
 RESTARTED = "gateway_restarted"
 """Cause of an error: the gateway does not know the launch any more."""
 _KINDS = {"unknown_launch": RESTARTED}
+_STALE = "stale_epoch"
 _UNANSWERED = frozenset({"gateway_unreachable", "gateway_lost", "gateway_timeout"})
 
 
@@ -55,7 +56,11 @@ class Line:
         query: Mapping[str, str] | None = None,
         seconds: float = _ANSWER_SECONDS,
     ) -> Answer:
-        """Return the answer. Raises GatewayError, and StoreError for a store that fails behind the gateway."""
+        """Return the answer.
+
+        Raises GatewayError, StoreError for a store that fails behind the gateway, and LeaseLostError when a driver of a higher epoch has
+        asked it something.
+        """
         status, data = await self.send(method, path, body, query, seconds)
         if status != 200:
             raise _refused(status, data, f"{method} {path}")
@@ -145,11 +150,13 @@ def error_of(data: bytes) -> tuple[str, str] | None:
         return None
 
 
-def _refused(status: int, data: bytes, what: str) -> GatewayError | StoreError:
+def _refused(status: int, data: bytes, what: str) -> GatewayError | StoreError | LeaseLostError:
     found = error_of(data)
     if found is None:
         return GatewayError(f"the gateway answered {what} with status {status}", cause="gateway_garbled")
     kind, message = found
+    if kind == _STALE:
+        return LeaseLostError(f"the gateway refused {what}: {message}")
     if status == 503:  # nothing else of the gateway's is answered so
         return StoreError(f"the gateway could not {what}: {message}", cause=kind)
     return GatewayError(f"the gateway refused {what}: {message}", cause=_KINDS.get(kind, kind))

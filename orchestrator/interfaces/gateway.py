@@ -83,7 +83,10 @@ class Delivery:
 
 
 class Gateway(Protocol):
-    """The driver's side of the gateway. Methods may raise GatewayError, and StoreError when the store behind it fails."""
+    """The driver's side of the gateway.
+
+    Methods may raise GatewayError, StoreError when the store behind it fails, and LeaseLostError when a later driver of the run was heard.
+    """
 
     async def register(self, request: LaunchRequest) -> Registration:
         """Make a launch known. Registering it again gives the same launch: with fresh tokens where its sandbox died with whoever registered
@@ -100,7 +103,10 @@ class Gateway(Protocol):
         ...
 
     async def stop(self, launch: str) -> None:
-        """Have the launch stopped by its pod's own freezer, since an operator asks for it. Harmless when repeated, and after the end."""
+        """Have a launch that this driver registered stopped by its pod's own freezer, since an operator asks for it.
+
+        Harmless when repeated, and after the end.
+        """
         ...
 
     async def delivered(self, launch: str) -> Delivery:

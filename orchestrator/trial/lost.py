@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from orchestrator.errors import InfrastructureError
+from orchestrator.errors import InfrastructureError, LeaseLostError
 from orchestrator.interfaces import Gateway, ObjectStore, PlannedTrial
 from orchestrator.records.outcome import Outcome, Seal, Times
 from orchestrator.records.usage import NOTHING_USED, Usage
@@ -36,6 +36,8 @@ class Undertaker:
         """
         try:
             seal = await self._seal(planned)
+        except LeaseLostError:
+            raise
         except InfrastructureError:  # a gateway that is gone has revoked every token
             seal = None
         tombstone = self._tombstone(planned, seal, cause, message)

@@ -10,7 +10,7 @@ import asyncio
 import time
 from dataclasses import dataclass
 
-from orchestrator.errors import GatewayError, GraderError, InfrastructureError, LeaseLostError, StoreError
+from orchestrator.errors import GatewayError, GraderError, InfrastructureError, LeaseLostError
 from orchestrator.interfaces import Ending, Frozen, PlannedTrial, Registration, Sandbox, TrialEnd
 from orchestrator.records.outcome import Outcome, Seal, Times
 from orchestrator.records.state import Finding
@@ -75,7 +75,7 @@ async def _launch(run: str, planned: PlannedTrial, launch: int, crew: Crew, stop
 
 
 async def _reserved(run: str, planned: PlannedTrial, launch: int, crew: Crew, stop: asyncio.Event) -> Outcome:
-    """Run a launch that is set aside for and commit its outcome. Raises what ``_ends_the_run`` names."""
+    """Run a launch that is set aside for and commit its outcome. Raises what spares no launch."""
     started = time.time()
     if stop.is_set():  # asked while this launch waited to be covered: nothing is started any more
         usage = await _revoked(run, planned, launch, crew)
@@ -87,11 +87,11 @@ async def _reserved(run: str, planned: PlannedTrial, launch: int, crew: Crew, st
         try:
             return await _act(run, planned, launch, crew, registration, stop)
         except InfrastructureError as error:
-            if not _ends_the_run(error):
+            if not error.spares_none:
                 usage = await _used(planned, registration, crew, error)
             raise
     except InfrastructureError as error:
-        if _ends_the_run(error):
+        if error.spares_none:
             raise
         outcome = _unfinished(run, planned, launch, crew, _Unfinished(started, error, usage))
     return await _commit(planned, outcome, crew)
@@ -107,15 +107,12 @@ async def _commit(planned: PlannedTrial, outcome: Outcome, crew: Crew) -> Outcom
     return await commit_outcome(crew.store, outcome)
 
 
-def _ends_the_run(error: InfrastructureError) -> bool:
-    """Return whether no other launch would fare better: another driver has the run, or the store fails whatever is asked of it."""
-    return isinstance(error, LeaseLostError) or (isinstance(error, StoreError) and error.spares_none)
-
-
 async def _used(planned: PlannedTrial, registration: Registration, crew: Crew, error: InfrastructureError) -> Usage:
     """Seal a launch that we lost and return what it used: it is paid for all the same."""
     try:
         usage = (await crew.gateway.seal(registration.launch)).usage
+    except LeaseLostError:
+        raise
     except InfrastructureError:  # a gateway that is gone has revoked every token, and what it counted is gone with it
         usage = None
     if (
@@ -152,7 +149,7 @@ async def _act(
             seal = await crew.gateway.seal(registration.launch)
             frozen = await sandbox.freeze()
         except InfrastructureError as error:
-            if not _ends_the_run(error):
+            if not error.spares_none:
                 await crew.hold()  # one that was cut off from all has lost the run: its sandboxes are the next driver's
             raise
         labels = {**crew.labels, **sandbox.labels}

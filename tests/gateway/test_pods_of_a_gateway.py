@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
+from urllib.parse import urlencode
 
 import aiohttp
 import pytest
 from gateway_world import ENDLESS
-from tcp_world import Pod
+from tcp_world import TOKENS, Pod
 
-from orchestrator.errors import GatewayError, StoreError
+from orchestrator.errors import GatewayError, LeaseLostError, StoreError
+from orchestrator.gateway.client import GatewayClient, PodEntrance
+from orchestrator.gateway.line import Line
 from orchestrator.interfaces import BundleRef
 from orchestrator.records import keys
 from orchestrator.records.ids import TrialId
@@ -78,14 +81,45 @@ def test_registering_again_gives_the_same_tokens_and_says_how_far_it_is(pods):
     assert len({found[0].agent_token, found[0].prepare_token, found[0].token}) == 3
 
 
-def test_a_driver_of_a_lower_epoch_is_refused(pods):
+def test_a_driver_whose_run_was_taken_has_no_say_in_anything(pods):
     async def live(here):
-        await here.client.register(here.request(epoch=3))
-        await here.client.register(here.request(epoch=2))
+        pod = await here.launch()
+        line = Line(here.admin_url, TOKENS["driver"])
+        async with GatewayClient([line], PodEntrance([f"{here.address}:8080"], here.relay_url)) as later:
+            await later.register(here.request(epoch=2))
+            old, launch = here.client, pod.launch
+            asked = [
+                old.register(here.request()),
+                old.stop(launch),
+                old.stop_reason(launch),
+                old.delivered(launch),
+                old.seal(launch),
+                old.seal_lost("run-1", TRIAL, 1, 1),
+            ]
+            told = await asyncio.gather(*asked, return_exceptions=True)
+            orders = (await pod.as_freezer("GET", "/launch/stop?started=0"))[1]
+            return told, orders, await later.seal(launch)
 
-    with pytest.raises(GatewayError) as caught:
-        lively(pods, live)
-    assert caught.value.cause == "stale_epoch"
+    told, orders, seal = lively(pods, live)
+    assert [type(each) for each in told] == [LeaseLostError] * 6
+    assert all("epoch 1 of run run-1 is over: a driver of epoch 2 has taken the run" in str(each) for each in told)
+    assert orders == {"stopped": None, "sealed": False}
+    assert seal.stopped is None
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_launch_is_named_in_full_and_as_in_the_path(pods, method):
+    async def live(here):
+        pod = await here.launch()
+        other = {"run": "run-1", "trial": "task-1@careful:2", "launch": 1, "epoch": 1}
+        found = []
+        for name in ({}, other):
+            path = f"/admin/launches/{pod.launch}/stop" + (f"?{urlencode(name)}" if method == "GET" else "")
+            status, answer = await here.admin("driver", method, path, None if method == "GET" else name)
+            found.append((status, answer["error"]["type"]))
+        return found
+
+    assert lively(pods, live) == [(400, "invalid_request"), (400, "launch_differs")]
 
 
 def test_only_one_pod_begins_a_launch(pods):
@@ -319,13 +353,13 @@ def test_a_restarted_gateway_gives_back_what_was_delivered(pods):
         async with here.running():
             waited = await here.client.delivered(done.launch)  # by the driver that registered it
             seal = await here.client.seal(done.launch)
-            lost = await here.client.seal_lost("run-1", TrialId("task-1", "careful", 2), 1, 2)
-            never = await here.client.seal_lost("run-1", TrialId("task-1", "careful", 3), 1, 2)
             causes = []
             for call in (here.client.stop_reason(idle.launch), here.client.delivered(idle.launch)):
                 with pytest.raises(GatewayError) as caught:
                     await call
                 causes.append(caught.value.cause)
+            lost = await here.client.seal_lost("run-1", TrialId("task-1", "careful", 2), 1, 2)
+            never = await here.client.seal_lost("run-1", TrialId("task-1", "careful", 3), 1, 2)
             old = await idle.ask("GET", "/tools"), await idle.as_freezer("POST", "/launch/dead")
             adopted = await here.client.register(here.request(1, epoch=2))
             later = await here.client.delivered(adopted.launch)

@@ -75,12 +75,12 @@ async def life(here):
             with pytest.raises(aiohttp.ClientError):
                 await orders
         async with here.service("gateway"):
+            with pytest.raises(GatewayError) as lost:
+                await here.client.stop_reason(idle.launch)
             adopted = await here.client.register(here.request(1, scripts=scripts, epoch=2))
             assert (adopted.door.begun, adopted.door.sealed) == (True, True)
             assert await here.client.delivered(adopted.launch) == delivery
             assert (await idle.ask("GET", "/tools"))[0] == 401
-            with pytest.raises(GatewayError) as lost:
-                await here.client.stop_reason(idle.launch)
     return code, seal.steps, lost.value.cause
 
 

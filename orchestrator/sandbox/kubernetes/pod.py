@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from orchestrator.errors import GatewayError, InfrastructureError, SandboxError
+from orchestrator.errors import GatewayError, InfrastructureError, SandboxError, StoreError
 from orchestrator.interfaces import Delivery, Ending, Frozen, Gateway, SandboxSpec
 from orchestrator.records.outcome import Exit
 from orchestrator.records.state import Finding
@@ -164,7 +164,7 @@ class PodSandbox:
         """Return the ending of an agent that had ended before its pod was lost, as its freezer tells. Raises SandboxError: it had not."""
         agent = self._view.container(names.AGENT)
         if agent is not None and agent.state == "running":  # nobody has seen more of it, and the pod is not coming back
-            with contextlib.suppress(InfrastructureError, TimeoutError):
+            with contextlib.suppress(GatewayError, StoreError, TimeoutError):
                 async with asyncio.timeout(self._around.pace.settle):
                     delivery = await self._around.gateway.delivered(self._spec.name)
                     if not delivery.interrupted:
@@ -244,7 +244,10 @@ class PodSandbox:
     # --- ending it ---------------------------------------------------------------------------------------------------------------------
 
     async def _insist(self) -> None:
-        """Ask for the stop; delete the pod when its agent does not run yet, or goes on all the same."""
+        """Ask for the stop; delete the pod when its agent does not run yet, or goes on all the same.
+
+        Raises LeaseLostError: then the pod is the next driver's, and is left alone.
+        """
         until = time.monotonic() + self._around.pace.stop
         with contextlib.suppress(GatewayError, TimeoutError):  # a gateway that is away: the deletion does it as well
             async with asyncio.timeout(self._around.pace.stop):
@@ -354,5 +357,4 @@ def outlives(error: BaseException) -> bool:
     """Return whether a pod is left for the next driver: this process ends, has lost the run, or cannot write."""
     if not isinstance(error, Exception):  # cancelled, interrupted
         return True
-    spares_none = getattr(error, "spares_none", False)
-    return isinstance(error, InfrastructureError) and (error.cause == "lease_lost" or bool(spares_none))
+    return isinstance(error, InfrastructureError) and error.spares_none
