@@ -12,8 +12,9 @@ from orchestrator.driver.kubernetes.job import delete_job, is_over, jobs_of, sta
 from orchestrator.driver.kubernetes.sight import JobWatch, look_at_job
 from orchestrator.driver.kubernetes.site import Site, open_site
 from orchestrator.driver.lease import read_holder
-from orchestrator.driver.lookout import Lookout, ask_to_stop, ask_to_stop_later
+from orchestrator.driver.lookout import Lookout
 from orchestrator.driver.place import KUBERNETES
+from orchestrator.driver.wishes import ask_to_stop, last_wish, lift
 from orchestrator.errors import OrchestrateError, SpecError
 from orchestrator.report.program import program
 
@@ -58,9 +59,9 @@ class Remote:
         manifest = await make("")
         run = manifest.run
         stop.hint = f"Go on with: {self._command('resume', run)}"
-        before = await read_holder(place.store, run)
+        before, wish = await read_holder(place.store, run), await last_wish(place.store, run)
         try:
-            name = await start_job(self.site, run, self.arguments)
+            name = await start_job(self.site, run, self.arguments, lambda: lift(place.store, run, wish))
         except OrchestrateError as error:
             error.add_note(f"the run is kept; {self._ways(run)}")
             raise
@@ -116,28 +117,30 @@ class RemoteRun:
 
     async def stop(self) -> None:
         """Ask its driver to stop it in order; where there is none yet, take the Job away."""
-        for line in await stop_job(self.store, self.api, self.namespace, self.run):
-            print(line, file=sys.stderr, flush=True)
+        if (await Lookout(self.store, self.run).look()).is_driven:
+            await ask_to_stop(self.store, self.run)
+            return
+        print(await stop_job(self.store, self.api, self.namespace, self.run), file=sys.stderr, flush=True)
 
 
-async def stop_job(store: ObjectStore, api: Api, namespace: str, run: str) -> list[str]:
-    """Have a run stopped, whether its driver lives, is between two pods, or never started. Returns what was done.
+NEXT_STOPS = "its next driver will stop it"
+
+
+async def stop_job(store: ObjectStore, api: Api, namespace: str, run: str) -> str:
+    """Have a run stopped that nobody drives at the moment, whose Job may make a driver. Returns what was done, empty when there is none.
 
     Raises StoreError, ApiError.
     """
-    sight = await Lookout(store, run).look()
-    if sight.holder is not None and sight.is_driven:
-        await ask_to_stop(store, sight.holder)
-        return []
     open_jobs = [job for job in await jobs_of(api, namespace, run) if not is_over(job)]
     if not open_jobs:
-        return []
-    if sight.holder is not None and not (await look_at_job(api, namespace, run)).trouble:
-        await ask_to_stop_later(store, sight.holder)
-        return ["its next driver will stop it"]
+        return ""
+    await ask_to_stop(store, run)  # before anything else: a driver may start in this very moment
+    driven_before = await read_holder(store, run) is not None
+    if driven_before and not (await look_at_job(api, namespace, run)).trouble:
+        return NEXT_STOPS
     for job in open_jobs:
         await delete_job(api, namespace, job)
-    return [f"Job {job['metadata']['name']} was deleted: no driver had started" for job in open_jobs]
+    return "\n".join(f"Job {job['metadata']['name']} was deleted: no driver had started" for job in open_jobs)
 
 
 @contextlib.asynccontextmanager

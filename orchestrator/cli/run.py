@@ -126,7 +126,8 @@ def resume(  # noqa: PLR0913, PLR0917 - one parameter for each option
     from orchestrator.errors import HeldError, InfrastructureError, LetGoError
 
     settings = settings_from(store=store, pool=pool, concurrency=concurrency)
-    work = as_stoppable(lambda stop: _resume(run, max_cost, settings, stop, detach=detach, as_json=as_json))
+    asked = Resumed(run, max_cost, attended=not unattended)
+    work = as_stoppable(lambda stop: _resume(asked, settings, stop, detach=detach, as_json=as_json))
     try:
         code = run_async(work)
     except (HeldError, InfrastructureError) as error:
@@ -172,9 +173,14 @@ class Way(Protocol):
 
 @contextlib.asynccontextmanager
 async def open_way(
-    settings: Settings, backend: str, *, detach: bool = False, arguments: tuple[str, ...] = ()
+    settings: Settings,
+    backend: str,
+    *,
+    detach: bool = False,
+    arguments: tuple[str, ...] = (),
+    attended: bool = True,
 ) -> AsyncIterator[Way]:
-    """Give the way in which runs of a backend are driven; ``arguments`` are for a driver elsewhere.
+    """Give the way in which runs of a backend are driven; ``arguments`` are for a driver elsewhere, ``attended`` is as in ``Resumed``.
 
     Raises RefusedError, and ApiError when the cluster cannot be asked.
     """
@@ -194,7 +200,7 @@ async def open_way(
         raise RefusedError(msg)
     if backend == KUBERNETES:
         refuse_outside(settings.kubernetes)
-    yield Here(settings)
+    yield Here(settings, attended)
 
 
 async def _submit(
@@ -232,9 +238,17 @@ async def _submitted(order: Order, way: Way, stop: Stop, *, dry_run: bool, yes: 
         return await way.drive(place, planned.agents, manifest, stop, as_json=as_json)
 
 
-async def _resume(
-    text: str, max_cost: float | None, settings: Settings, stop: Stop, *, detach: bool, as_json: bool
-) -> int:
+@dataclass(frozen=True)
+class Resumed:
+    """What was typed."""
+
+    run: str
+    max_cost: float | None
+    attended: bool
+    """A person wants that it goes on, which lifts an earlier stop; False: a Job makes another attempt."""
+
+
+async def _resume(asked: Resumed, settings: Settings, stop: Stop, *, detach: bool, as_json: bool) -> int:
     from orchestrator import wiring
     from orchestrator.cli.announce import announce_resume, ending
     from orchestrator.driver.committed import load_manifest
@@ -242,11 +256,12 @@ async def _resume(
     from orchestrator.driver.limits import when_resumed
     from orchestrator.driver.place import open_place
     from orchestrator.driver.prepare import check_resume, make_ready_again
+    from orchestrator.driver.wishes import is_stop, last_wish
     from orchestrator.report.select import resolve_run
 
     store = wiring.object_store(settings.store)
-    stored = await load_manifest(store, await resolve_run(store, text))
-    limits = when_resumed(stored, max_cost, settings)
+    stored = await load_manifest(store, await resolve_run(store, asked.run))
+    limits = when_resumed(stored, asked.max_cost, settings)
     manifest = stored.model_copy(update={"limits": limits.limits})
     left = await what_is_left(stored, store)
     announce_resume(stored, left)
@@ -254,8 +269,8 @@ async def _resume(
         await _commit_rows(store, settings, stored.run)  # a driver that was killed last of all has not
         await _print_report(store, stored.run, as_json=as_json)
         return ending(stored, done, settings)
-    arguments = () if max_cost is None else ("--max-cost", str(max_cost))
-    async with open_way(settings, stored.backend, detach=detach, arguments=arguments) as way:
+    arguments = () if asked.max_cost is None else ("--max-cost", str(asked.max_cost))
+    async with open_way(settings, stored.backend, detach=detach, arguments=arguments, attended=asked.attended) as way:
         settings = way.settings
         with open_place(settings, stored.backend) as place:
             check_resume(stored, settings, limits)
@@ -265,6 +280,8 @@ async def _resume(
                 return manifest
 
             to_run = {planned.agent.name: planned.agent for planned in left.to_run}
+            if not asked.attended and is_stop(await last_wish(store, stored.run)):
+                to_run = {}  # nothing is begun, so no model is asked
             return await way.drive(place, to_run.values(), made, stop, spent=left.spent_nano_usd, as_json=as_json)
 
 
@@ -273,6 +290,8 @@ class Here:
     """Drives runs in this process. Implements Way."""
 
     settings: Settings
+    attended: bool
+    """See ``Resumed``."""
 
     async def drive(
         self,
@@ -308,6 +327,7 @@ class Here:
                             lambda holder: progress.waiting_for(str(holder)),
                             progress.store_is_silent,
                             progress.rows_not_staged,
+                            attended=self.attended,
                         )
                 except (RefusedError, LeaseLostError) as error:  # it is another driver's
                     error.add_note(

@@ -15,7 +15,7 @@ from orchestrator.driver.process import this_person
 from orchestrator.errors import LetGoError, StoppedError
 
 if TYPE_CHECKING:
-    from orchestrator.records.lease import StopRequest
+    from orchestrator.records.lease import Wish
 
 _Result = TypeVar("_Result")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -44,7 +44,14 @@ class Stop:
         """Whether what runs goes on when this process ends."""
         self.lets_go = False
         """Whether this process was told to end, and does, while what runs goes on."""
+        self._kept = False
+        """Whether the stop is one that the next driver heeds as well."""
         self._pool: Stoppable | None = None
+
+    @property
+    def may_let_go(self) -> bool:
+        """Whether the next driver can do what is left to do."""
+        return self.outlived and (self.asked_by is None or self._kept)
 
     @property
     def can_end_in_order(self) -> bool:
@@ -55,13 +62,14 @@ class Stop:
         """From now on this pool is stopped."""
         self._pool = pool
 
-    async def requested(self, request: StopRequest) -> None:
+    async def requested(self, wish: Wish) -> None:
         """Stop it, as somebody asks from elsewhere. An interrupt that came first counts."""
+        self._kept = True
         if self.asked_by is None:
-            self.asked_by = request.by
+            self.asked_by = wish.by
             from orchestrator.report.text import clean
 
-            await self.in_order(f"stopping, asked by {clean(request.by, 80)}", "Ctrl-C to leave at once")
+            await self.in_order(f"stopping, asked by {clean(wish.by, 80)}", "Ctrl-C to leave at once")
 
     async def in_order(self, why: str, then: str) -> None:
         """Start no more trials; those that run are stopped, frozen and committed."""
@@ -80,7 +88,7 @@ async def stoppable(work: Coroutine[Any, Any, _Result], stop: Stop) -> _Result:
     stops: list[asyncio.Future[None]] = []
 
     def interrupted(number: signal.Signals) -> None:
-        if stop.outlived and stop.asked_by is None and number != signal.SIGINT:
+        if stop.may_let_go and number != signal.SIGINT:
             stop.lets_go = True
             task.cancel()
             return

@@ -10,6 +10,7 @@ import typer
 from orchestrator.cli.options import JsonOption, RunArgument, StoreOption, run_async, settings_from
 
 if TYPE_CHECKING:
+    from orchestrator.driver.kubernetes.sight import JobWatch
     from orchestrator.driver.lookout import Lookout, Sight
     from orchestrator.interfaces import ObjectStore
     from orchestrator.settings import Settings
@@ -47,68 +48,56 @@ def stop(
 ) -> None:
     """Stop a run that another process drives, here or elsewhere.
 
-    As Ctrl-C there: nothing more is started, what runs is stopped, frozen and kept.
+    As Ctrl-C there: nothing more is started, what runs is stopped, frozen and kept. It holds until somebody resumes the run: a driver that
+    dies before it has stopped is followed by one that does.
     """
     raise typer.Exit(run_async(_stop(run, settings_from(store=store), wait=wait)))
 
 
 async def _stop(text: str, settings: Settings, *, wait: bool) -> int:
     from orchestrator import wiring
-    from orchestrator.driver.lookout import Lookout, ask_to_stop
+    from orchestrator.cli.remote import NEXT_STOPS, job_watch, stop_job
+    from orchestrator.driver.committed import load_manifest
+    from orchestrator.driver.lookout import Lookout
+    from orchestrator.driver.wishes import ask_to_stop
     from orchestrator.report.select import resolve_run
     from orchestrator.report.text import clean
 
     store = wiring.object_store(settings.store)
     run = await resolve_run(store, text)
     lookout = Lookout(store, run)
-    sight = await lookout.look()
-    if (sight.holder is None or not sight.is_driven) and (done := await _stop_job(store, run, settings)):
-        print("\n".join(done))
-        return 0
-    if sight.holder is None or not sight.is_driven:
-        print(f"nobody drives run {run}: {who_drove(sight)}\n{await _what_is_left(store, run)}")
-        return 0
-    before = await ask_to_stop(store, sight.holder)
-    told = f"{sight.holder}, which drives run {run}, was asked to stop"
-    print(told if before is None else f"{told} by {clean(before, 80)} already", flush=True)
-    if not wait:
-        print("it hears that with its next sign of life, which is seconds away")
-        return 0
-    return await _until_let_go(store, run, lookout, sight)
+    async with job_watch(settings, await load_manifest(store, run)) as watch:
+        sight = await lookout.look()
+        if sight.holder is not None and sight.is_driven:
+            before = await ask_to_stop(store, run)
+            told = f"{sight.holder}, which drives run {run}, was asked to stop"
+            print(told if before is None else f"{told} by {clean(before, 80)} already", flush=True)
+            if not wait:
+                print("it hears that with its next sign of life, which is seconds away")
+        else:
+            done = "" if watch is None else await stop_job(store, watch.api, watch.namespace, run)
+            print(done or f"nobody drives run {run}: {who_drove(sight)}\n{await _what_is_left(store, run)}", flush=True)
+            wait = wait and done == NEXT_STOPS
+        return await _until_let_go(store, run, lookout, watch) if wait else 0
 
 
-async def _stop_job(store: ObjectStore, run: str, settings: Settings) -> list[str]:
-    """Stop the Job of a run of a cluster whose driver is not there; returns what was done."""
-    from orchestrator import wiring
-    from orchestrator.cli.remote import stop_job
-    from orchestrator.driver.committed import load_manifest
-    from orchestrator.driver.place import KUBERNETES
-    from orchestrator.errors import SpecError
-
-    if (await load_manifest(store, run)).backend != KUBERNETES:
-        return []
-    try:
-        async with wiring.cluster_api(settings.kubernetes) as api:
-            return await stop_job(store, api, settings.kubernetes.drivers_namespace, run)
-    except SpecError as error:
-        return [f"nobody drives run {run} now; whether a Job will cannot be seen from here: {error}"]
-
-
-async def _until_let_go(store: ObjectStore, run: str, lookout: Lookout, sight: Sight) -> int:
+async def _until_let_go(store: ObjectStore, run: str, lookout: Lookout, watch: JobWatch | None) -> int:
+    """Wait until a driver has let the run go, whichever of those that a Job makes it is."""
     import asyncio
 
+    from orchestrator.driver.wishes import is_stop, last_wish
     from orchestrator.report.program import program
 
-    first = sight.holder
-    while sight.state == "driving":
+    while True:
         await asyncio.sleep(_LOOK_SECONDS)
         sight = await lookout.look()
-        if sight.holder is not None and first is not None and sight.holder.claim.epoch != first.claim.epoch:
+        if not is_stop(await last_wish(store, run)):
             print(
-                f"{sight.holder} has taken the run over meanwhile; stop that one with: {program()} stop {run}",
-                file=sys.stderr,
+                f"somebody has resumed run {run} meanwhile; stop it again with: {program()} stop {run}", file=sys.stderr
             )
             return 5
+        if sight.state != "driving" and not await _another_comes(sight, watch):
+            break
     if sight.state == "silent":
         print(
             f"{sight.holder} gives no sign of life for {sight.silent_s:.0f} s. When it wakes up, it stops. "
@@ -118,6 +107,15 @@ async def _until_let_go(store: ObjectStore, run: str, lookout: Lookout, sight: S
         return 5
     print(f"{who_drove(sight)}\n{await _what_is_left(store, run)}")
     return 0
+
+
+async def _another_comes(sight: Sight, watch: JobWatch | None) -> bool:
+    """Return whether a Job makes another driver, which has to stop what the last one has not."""
+    release = sight.holder.release if sight.holder else None
+    if watch is None or (release is not None and release.reason in {"ended", "stopped"}):
+        return False
+    job = await watch.look()
+    return job is not None and job.may_come and not job.trouble
 
 
 def who_drove(sight: Sight) -> str:

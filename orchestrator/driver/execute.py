@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 
 from orchestrator.driver.breaker import Breaker
 from orchestrator.driver.committed import load_committed
 from orchestrator.errors import InfrastructureError, SpendingLimitError
 from orchestrator.interfaces import ObjectStore, PlannedTrial, TrialPool
 from orchestrator.plan.trials import Remaining, all_trials, remaining
-from orchestrator.records.ids import TrialId
+from orchestrator.records.ids import TrialId, launch_id
 from orchestrator.records.lease import ReleaseReason
 from orchestrator.records.manifest import RunManifest
 
@@ -57,8 +59,21 @@ def _ids(trials: list[PlannedTrial]) -> tuple[TrialId, ...]:
     return tuple(trial.id for trial in trials)
 
 
-async def execute(manifest: RunManifest, store: ObjectStore, pool: TrialPool, breaker: Breaker) -> Execution:
+async def _nothing() -> AbstractSet[str]:
+    return frozenset()
+
+
+async def execute(
+    manifest: RunManifest,
+    store: ObjectStore,
+    pool: TrialPool,
+    breaker: Breaker,
+    left_behind: Callable[[], Awaitable[AbstractSet[str]]] = _nothing,
+) -> Execution:
     """Run what is not committed, grade what is not graded.
+
+    When a stop or a limit keeps the pool from running all, ``left_behind`` is asked which launches, by their short names, have sandboxes
+    that an earlier driver made, or a process of this one that died: those are brought to their end, too, since they spend.
 
     Raises StoreError when outcomes cannot be committed, and LeaseLostError; what was committed stays, and another call goes on from there.
     """
@@ -74,4 +89,17 @@ async def execute(manifest: RunManifest, store: ObjectStore, pool: TrialPool, br
     except SpendingLimitError as error:
         limited = error
     again = await what_is_left(manifest, store)
+    if again.to_run and (taken := _of(manifest.run, again, await left_behind())):
+        async for _ in pool.take_over(manifest, taken):
+            ended += 1
+        again = await what_is_left(manifest, store)
     return Execution(ended, len(again.to_grade) + len(again.to_run), _ids(again.given_up), breaker.error, limited)
+
+
+def _of(run: str, left: Remaining, launches: AbstractSet[str]) -> list[PlannedTrial]:
+    """Return the trials whose next launch is one of these."""
+    return [
+        replace(planned, left=True)
+        for planned in left.to_run
+        if launch_id(run, planned.id, planned.first_launch) in launches
+    ]

@@ -12,7 +12,7 @@ from orchestrator.interfaces import PlannedTrial, TrialEnd
 from orchestrator.records.manifest import RunManifest
 from orchestrator.records.outcome import Outcome
 from orchestrator.trial.crew import Crew
-from orchestrator.trial.run import grade, run_trial
+from orchestrator.trial.run import grade, run_trial, take_over
 
 _Item = TypeVar("_Item")
 
@@ -40,8 +40,10 @@ class InlinePool:
         async def work(planned: PlannedTrial) -> TrialEnd:
             return await run_trial(manifest.run, planned, self._crew, self._stop)
 
-        async for end in self._each(trials, work):
+        async for end in self._each(trials, work, lambda: self._stop.is_set() or self._halted):
             yield end
+        if self._limit is not None:
+            raise self._limit
 
     async def grade(self, manifest: RunManifest, trials: list[tuple[PlannedTrial, Outcome]]) -> AsyncIterator[TrialEnd]:
         """Ask for the verdicts of committed results that have none yet."""
@@ -52,19 +54,34 @@ class InlinePool:
                 trial=planned.id, outcome=outcome, verdict=await grade(manifest.run, planned, outcome, self._crew)
             )
 
-        async for end in self._each(trials, work):
+        stopped = self._stop.is_set()
+        async for end in self._each(trials, work, lambda: (self._stop.is_set() and not stopped) or self._halted):
             yield end
 
+    async def take_over(self, manifest: RunManifest, trials: list[PlannedTrial]) -> AsyncIterator[TrialEnd]:
+        """Bring launches that were left to their end, whatever keeps others from starting."""
+
+        async def work(planned: PlannedTrial) -> TrialEnd:
+            return await take_over(manifest.run, planned, self._crew, self._stop)
+
+        async for end in self._each(trials, work, lambda: False):
+            yield end
+
+    @property
+    def _halted(self) -> bool:
+        return self._limit is not None or self._breaker.error is not None
+
     async def _each(
-        self, items: Sequence[_Item], work: Callable[[_Item], Awaitable[TrialEnd]]
+        self, items: Sequence[_Item], work: Callable[[_Item], Awaitable[TrialEnd]], halted: Callable[[], bool]
     ) -> AsyncIterator[TrialEnd]:
         waiting = iter(items)
         ends: asyncio.Queue[TrialEnd | None] = asyncio.Queue()
+        failed = False
 
         async def worker() -> None:
             try:
                 for item in waiting:
-                    if self._stop.is_set() or self._limit is not None or self._breaker.error is not None:
+                    if failed or halted():
                         return
                     ends.put_nowait(await work(item))
             except SpendingLimitError as error:  # nothing more is started; what runs is paid for and ends as it likes
@@ -84,10 +101,9 @@ class InlinePool:
                     continue
                 running -= 1
                 if any(task.done() and task.exception() is not None for task in workers):
+                    failed = True
                     self._stop.set()
             await asyncio.gather(*workers)
-            if self._limit is not None:
-                raise self._limit
         finally:
             for task in workers:
                 task.cancel()

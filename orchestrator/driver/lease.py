@@ -15,10 +15,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
 from orchestrator.driver.process import is_gone, this_process
+from orchestrator.driver.wishes import is_stop, last_wish, lift, next_wish
 from orchestrator.errors import HeldError, LeaseLostError, NotFoundError, OrchestrateError, RefusedError, StoreError
 from orchestrator.interfaces import ObjectStore
 from orchestrator.records import keys
-from orchestrator.records.lease import Beat, Claim, Release, ReleaseReason, StopRequest
+from orchestrator.records.lease import Beat, Claim, Release, ReleaseReason, Wish
 from orchestrator.storage.removals import describe, removed_run
 
 _PAUSE_SECONDS = 1.0
@@ -157,14 +158,18 @@ class LeaseView:
 class Lease(LeaseView):
     """A claim that this process renews. Made by ``drive_run``."""
 
-    def __init__(self, store: ObjectStore, claim: Claim, timing: Timing, status: Callable[[], Status]) -> None:
+    def __init__(
+        self, store: ObjectStore, claim: Claim, timing: Timing, status: Callable[[], Status], wish: Wish | None = None
+    ) -> None:
         super().__init__(store, claim.run, claim.epoch, timing)
         self._status = status
         self._number = 0
-        self._stop_asked = False
+        self._wish = wish
+        """The last one that was heard."""
+        self._stopping = False
         self._alarm: asyncio.TimerHandle | None = None
-        self.on_stop: Callable[[StopRequest], Awaitable[None]] | None = None
-        """Called once when a person asks for an orderly stop. What is asked before it is set is heard afterwards."""
+        self.on_stop: Callable[[Wish], Awaitable[None]] | None = None
+        """Called once when a person wants an orderly stop. What is wanted before it is set is heard afterwards."""
         self.ending: tuple[ReleaseReason, str] | None = None
         """Why the run is let go, and more of it for a person; None: as the body of ``drive_run`` ends."""
         self.on_silence: Callable[[float], None] | None = None
@@ -184,7 +189,7 @@ class Lease(LeaseView):
                 self._alarm.cancel()
 
     async def beat(self) -> bool:
-        """Give one sign of life, heed a request to stop, and return whether the run is still ours. Raises StoreError.
+        """Give one sign of life, heed what people want, and return whether the run is still ours. Raises StoreError.
 
         A driver that was silent for too long looks first: one that was taken over writes nothing more.
         """
@@ -205,7 +210,7 @@ class Lease(LeaseView):
             return False
         self._trusted_until = before + self._timing.trust_s
         self._watch_silence()
-        await self._heed_stop()
+        await self.heed()
         return True
 
     async def release(self, reason: ReleaseReason, detail: str = "") -> None:
@@ -224,17 +229,18 @@ class Lease(LeaseView):
         if self.on_silence is not None:
             self.on_silence(self._timing.trust_s)
 
-    async def _heed_stop(self) -> None:
-        if self._stop_asked or self.on_stop is None:
+    async def heed(self) -> None:
+        """Stop if that is what a person wants, also since before this driver had the run. Raises StoreError."""
+        if self._stopping or self.on_stop is None:
             return
-        key = keys.stop_request(self.run, self.epoch)
-        try:
-            request = StopRequest.from_bytes(await self._store.get(key), key)
-        except NotFoundError:
-            return
-        if not self._stop_asked:
-            self._stop_asked = True
-            await self.on_stop(request)
+        while not is_stop(self._wish):
+            later = await next_wish(self._store, self.run, 0 if self._wish is None else self._wish.number)
+            if later is None:
+                return
+            self._wish = later
+        if self._wish is not None and not self._stopping:
+            self._stopping = True
+            await self.on_stop(self._wish)
 
 
 async def take_run(
@@ -300,15 +306,21 @@ async def drive_run(
     status: Callable[[], Status] = Status,
     waiting: Callable[[Holder], None] = lambda holder: None,
     timing: Timing | None = None,
+    attended: bool = True,
 ) -> AsyncIterator[Lease]:
     """Take a run, renew the claim while the context is open, let go at its end.
+
+    ``attended``: a person wants that the run goes on, which lifts a stop that was wanted before. Otherwise it is heeded.
 
     When another driver takes the run, the body is cancelled and LeaseLostError comes out. Raises RefusedError when the run is held, and
     StoreError.
     """
     timing = timing or Timing()
+    seen = await last_wish(store, run)  # what comes after it stands, whoever takes the run
     claim = await take_run(store, run, writer_id, timing, waiting)
-    lease = Lease(store, claim, timing, status)
+    if attended:
+        seen = await lift(store, run, seen)
+    lease = Lease(store, claim, timing, status, seen)
     renewing = asyncio.create_task(lease.renew_for_ever())
     body, inside = asyncio.current_task(), True
     assert body is not None  # noqa: S101 - an async context manager runs in a task

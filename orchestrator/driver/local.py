@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -26,7 +27,7 @@ from orchestrator.errors import InfrastructureError, SandboxError, StoreError
 from orchestrator.interfaces import Gateway, ObjectStore, Observer, SandboxBackend, Spending, TrialPool
 from orchestrator.records import keys
 from orchestrator.records.ids import launch_id
-from orchestrator.records.lease import StopRequest
+from orchestrator.records.lease import Wish
 from orchestrator.records.manifest import ManifestAgent, RunManifest
 from orchestrator.settings import MOST_AT_ONE_TIME, Settings
 
@@ -56,7 +57,7 @@ class Stopper(Protocol):
         """From now on this pool is what is stopped."""
         ...
 
-    async def requested(self, request: StopRequest) -> None:
+    async def requested(self, wish: Wish) -> None:
         """Stop it, as ``stop`` asks from another process."""
         ...
 
@@ -82,10 +83,13 @@ class Local:
         waiting: Callable[[Holder], None] = lambda holder: None,
         silent: Callable[[float], None] = lambda seconds: None,
         not_staged: Callable[[str], None] | None = None,
+        *,
+        attended: bool = True,
     ) -> Execution:
         """Take a run and drive it to its end, or until the stopper is asked to stop it; ``waiting`` hears of a silent driver that is given
         a term to show that it lives, ``silent`` of a store that does not answer. The manifest's limits are those in force, which may be
         others than in the store. With ``not_staged`` rows of ended trials are written ahead for the dataset; it hears of a failure.
+        ``attended``: see ``drive_run``.
 
         Raises RefusedError when another driver has the run, and LeaseLostError when one takes it away.
         """
@@ -93,46 +97,46 @@ class Local:
         breaker = Breaker(tally)
         writer = wiring.writer_id()
         async with (
-            drive_run(self.store, manifest.run, writer, status=tally.status, waiting=waiting) as lease,
+            drive_run(
+                self.store, manifest.run, writer, status=tally.status, waiting=waiting, attended=attended
+            ) as lease,
             self.backend.claiming(manifest.run, lease.epoch),
             self._pool(manifest, lease, breaker, writer, not_staged) as pool,
         ):
             lease.on_silence = silent
             stopper.use(pool)
             lease.on_stop = stopper.requested
-            await self._tidy(manifest)
+            await lease.heed()
+
+            async def left_behind() -> AbstractSet[str]:
+                if breaker.error is not None and stopper.asked_by is None:
+                    return (
+                        frozenset()
+                    )  # what made ten launches fail would make these fail as well; resume takes them over
+                return await self._tidied(manifest.run)
+
+            with contextlib.suppress(SandboxError, StoreError):  # what cannot be removed now is removed later
+                await self._tidied(manifest.run)
             try:
-                execution = await execute(manifest, self.store, pool, breaker)
+                execution = await execute(manifest, self.store, pool, breaker, left_behind)
             except asyncio.CancelledError:
                 if stopper.lets_go:
                     lease.ending = ("yielded", "")
                 raise
             lease.ending = execution.why_released(stopper.asked_by)
             if not execution.left:
-                await self._tidy(manifest)
-            elif stopper.asked_by is not None:
-                await self._stop_the_rest(manifest.run)
+                with contextlib.suppress(SandboxError, StoreError):  # the reaper's
+                    await self._tidied(manifest.run)
             return execution
 
-    async def _tidy(self, manifest: RunManifest) -> None:
-        """Remove what a killed process left between a commit and the end of its sandbox. What cannot be removed is the reaper's."""
-        if not self.backend.fetches:
-            return
-        with contextlib.suppress(SandboxError, StoreError):
-            committed = [keys.parse_outcome(key) for key in await self.store.list(keys.outcomes(manifest.run))]
-            await self.backend.tidy(manifest.run, {launch_id(*each) for each in committed})
-
-    async def _stop_the_rest(self, run: str) -> None:
-        """Stop what an earlier driver left running and this one was stopped before it came to: it would go on and spend.
-
-        Its pods stop, freeze and deliver by themselves; resume finds them cancelled. What cannot be asked now ends by its own limits.
+    async def _tidied(self, run: str) -> AbstractSet[str]:
+        """Remove what a killed process left between a commit and the end of its sandbox, and return the launches that are not committed
+        and have sandboxes still. Raises SandboxError and StoreError.
         """
         if not self.backend.fetches:
-            return
-        with contextlib.suppress(InfrastructureError):
-            launches = await self.backend.left_running(run)
-            async with self.services.open_gateway() as gateway:
-                await asyncio.gather(*(gateway.stop(launch) for launch in launches), return_exceptions=True)
+            return frozenset()
+        committed = [keys.parse_outcome(key) for key in await self.store.list(keys.outcomes(run))]
+        return await self.backend.tidy(run, {launch_id(*each) for each in committed})
 
     @contextlib.asynccontextmanager
     async def _pool(

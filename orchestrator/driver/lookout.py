@@ -1,4 +1,4 @@
-"""See from outside who drives a run and whether it lives: the other side of ``lease``. Only reads, but for a request to stop."""
+"""See from outside who drives a run and whether it lives: the other side of ``lease``. Only reads."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from orchestrator.driver.lease import Holder, Timing, read_holder
-from orchestrator.driver.process import is_gone, this_person
+from orchestrator.driver.process import is_gone
 from orchestrator.errors import NotFoundError
 from orchestrator.interfaces import ObjectStore
 from orchestrator.records import keys
-from orchestrator.records.lease import Beat, Release, StopRequest
+from orchestrator.records.lease import Beat, Release
 
 DriverState = Literal["nobody", "driving", "silent", "gone", "released"]
 """Nobody ever drove it; one does; one gives no sign of life for its whole term, and may be taken over; one is proven dead; one let go."""
@@ -111,20 +111,3 @@ class Lookout:
 
 def _sign(holder: Holder | None) -> tuple[int, int] | None:
     return None if holder is None else (holder.claim.epoch, holder.beat.number if holder.beat else 0)
-
-
-async def ask_to_stop(store: ObjectStore, holder: Holder) -> str | None:
-    """Ask the driver of a claim to stop in order. Returns who had asked it before, None when nobody had. Raises StoreError."""
-    claim = holder.claim
-    key = keys.stop_request(claim.run, claim.epoch)
-    request = StopRequest(epoch=claim.epoch, at=time.time(), by=this_person())
-    if await store.create(key, request.to_bytes()):
-        return None
-    return StopRequest.from_bytes(await store.get(key), key).by
-
-
-async def ask_to_stop_later(store: ObjectStore, holder: Holder) -> None:
-    """Ask the driver that comes after a claim to stop in order. Raises StoreError."""
-    epoch = holder.claim.epoch + 1
-    request = StopRequest(epoch=epoch, at=time.time(), by=this_person())
-    await store.create(keys.stop_request(holder.claim.run, epoch), request.to_bytes())

@@ -105,10 +105,13 @@ class Purse:
             purse._set_aside[start] = marker.nano_usd
             if marker.epoch == epoch:
                 purse._running.add(start)
-        for trial, launch, of_epoch in list(purse._running):
-            purse._go_on_with(trial, launch, of_epoch)
+        ended = set()
         for committed in await read_many(outcome, await store.list(keys.outcomes(manifest.run))):
             purse._settle(committed)
+            ended.add((_trial(committed.trial), committed.launch))
+        for trial, launch, of_epoch in list(purse._set_aside):
+            if (trial, launch) not in ended:
+                purse._go_on_with(trial, launch, of_epoch)
         return purse
 
     @property
@@ -125,7 +128,8 @@ class Purse:
             return
         async with self._turn:
             self._go_on_with(*start)
-            await self._covered(planned.id, start, most)
+            if not planned.left:
+                await self._covered(planned.id, start, most)
             self._set_aside[start] = most
             self._running.add(start)
             marker = Reservation(trial=str(planned.id), launch=launch, epoch=self._epoch, nano_usd=most)
@@ -158,10 +162,11 @@ class Purse:
             await self._changed.wait()
 
     def _go_on_with(self, trial: TrialId, launch: int, epoch: int) -> None:
-        """Count no longer what earlier drivers set aside for a launch that is one and the same."""
-        if self._adopts and (trial, launch) not in self._earlier:
-            found = [each for each in self._set_aside if each[:2] == (trial, launch) and each[2] < epoch]
-            self._earlier[trial, launch] = {each: self._set_aside.pop(each) for each in found}
+        """Count no longer what was set aside under earlier epochs for a launch that is one and the same."""
+        if self._adopts:
+            before = [(trial, launch, each) for each in range(1, epoch) if (trial, launch, each) in self._set_aside]
+            earlier = self._earlier.setdefault((trial, launch), {})
+            earlier.update({each: self._set_aside.pop(each) for each in before})
 
     def _settle(self, outcome: Outcome) -> None:
         trial = _trial(outcome.trial)

@@ -24,6 +24,8 @@ class PlannedTrial:
     """Number of the next launch; more than 1 when earlier launches failed on our side or were cancelled."""
     launches_left: int = 3
     """Launches that may still fail on our side before the trial is given up."""
+    left: bool = False
+    """The next launch was begun by a process that is gone: its sandbox is there and is taken over, and no other one is made."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +70,7 @@ class Allowance(Protocol):
         """Set aside what the launch may cost at most, durably, before it starts.
 
         Waits while what is set aside for running launches may come back. Raises SpendingLimitError when it cannot be covered, and
-        StoreError.
+        StoreError. A launch that was left by a process that is gone is paid for: it is noted, and never refused.
         """
         ...
 
@@ -84,7 +86,7 @@ class Allowance(Protocol):
 class TrialPool(Protocol):
     """Runs trials, some at a time.
 
-    Both iterators raise StoreError when an outcome cannot be committed, LeaseLostError when another driver has the run, SpendingLimitError
+    The iterators raise StoreError when an outcome cannot be committed, LeaseLostError when another driver has the run, SpendingLimitError
     when nothing more can be launched under the run's limit (after everything that ran has ended); what was committed stays.
     """
 
@@ -93,7 +95,14 @@ class TrialPool(Protocol):
         ...
 
     def grade(self, manifest: RunManifest, trials: list[tuple[PlannedTrial, Outcome]]) -> AsyncIterator[TrialEnd]:
-        """Ask for the verdicts of committed results that have none yet. ``stop`` makes it end early."""
+        """Ask for the verdicts of committed results that have none yet. ``stop`` makes it end early, unless it came before."""
+        ...
+
+    def take_over(self, manifest: RunManifest, trials: list[PlannedTrial]) -> AsyncIterator[TrialEnd]:
+        """Bring launches that were ``left`` to their end, whatever keeps the pool from starting others.
+
+        After a stop they are stopped, frozen and graded; otherwise they end as they like. No launch follows them.
+        """
         ...
 
     async def stop(self) -> None:

@@ -185,6 +185,8 @@ class SandboxSpec:
     """As the task asks; a backend that cannot give it has refused the task."""
     user: Literal["agent", "root"] = "agent"
     """Likewise."""
+    left: bool = False
+    """Open only a sandbox that is there, and make none: see ``PlannedTrial``. Only for backends that say ``fetches``."""
     notes: Mapping[str, str] = field(default_factory=dict)
     """What a person who comes upon the sandbox may want to know: ``trial``, ``launch``."""
 
@@ -288,17 +290,11 @@ class SandboxBackend(Protocol):
         """
         ...
 
-    async def tidy(self, run: str, over: AbstractSet[str]) -> None:
+    async def tidy(self, run: str, over: AbstractSet[str]) -> AbstractSet[str]:
         """Remove what a process left of launches whose outcome is committed, by their short names, when it was killed before it could.
 
-        Raises SandboxError. Nothing on backends whose sandboxes end with their process.
-        """
-        ...
-
-    async def left_running(self, run: str) -> AbstractSet[str]:
-        """Return the launches of a run, by their short names, whose sandboxes have not ended, whichever process made them.
-
-        Raises SandboxError. None on backends whose sandboxes end with their process.
+        Returns the other launches that have sandboxes, running or ended, whichever process made them. Raises SandboxError. Nothing on
+        backends whose sandboxes end with their process.
         """
         ...
 

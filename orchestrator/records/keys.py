@@ -43,7 +43,7 @@ RUNS = "runs/"
 
 
 def run_files(run: str) -> str:
-    """Prefix of a run's manifest and of what was asked of its drivers."""
+    """Prefix of a run's manifest and of what people want of it."""
     return f"runs/{_part(run)}/"
 
 
@@ -150,9 +150,14 @@ def reservations(run: str) -> str:
     return f"{leases(run)}reserved/"
 
 
-def stop_request(run: str, epoch: int) -> str:
-    """Key of a person's request that the driver of a claim stops."""
-    return f"{run_files(run)}stops/{epoch:06d}.json"
+def wish(run: str, number: int) -> str:
+    """Key of what a person wants of a run, create-only; numbers count from 1 without gaps."""
+    return f"{wishes(run)}{number:06d}.json"
+
+
+def wishes(run: str) -> str:
+    """Prefix of what people want of a run."""
+    return f"{run_files(run)}wishes/"
 
 
 def verdict(run: str, trial: TrialId, grader_digest: str) -> str:

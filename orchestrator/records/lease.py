@@ -1,4 +1,4 @@
-"""Who drives a run: claims, signs of life, requests to stop, and what was set aside for launches that run."""
+"""Who drives a run: claims, signs of life, what people want of it, and what was set aside for launches that run."""
 
 from __future__ import annotations
 
@@ -80,12 +80,14 @@ class Release(Record):
     """More of it for a person: who asked, or which failure."""
 
 
-class StopRequest(Record):
-    """A person asks the driver of a claim to stop in order."""
+class Wish(Record):
+    """What a person wants of a run. Create-only, numbered from 1 without gaps: the last one holds for whoever drives the run."""
 
     schema_version: Literal[1] = 1
-    epoch: int = Field(ge=1)
-    """The claim that is meant; a later driver does not heed it."""
+    number: int = Field(ge=1)
+    """From 1."""
+    wants: Literal["stop", "go_on"]
+    """``stop``: in order. ``go_on``: a stop before it is lifted."""
     at: float
     """When, seconds since 1970."""
     by: str

@@ -282,10 +282,7 @@ class OnThisMachine:
         """Nobody else cleans up here: keepers end with their parent."""
         yield
 
-    async def tidy(self, run: str, over: AbstractSet[str]) -> None:
-        """Nothing outlives its process."""
-
-    async def left_running(self, run: str) -> AbstractSet[str]:
+    async def tidy(self, run: str, over: AbstractSet[str]) -> AbstractSet[str]:
         """Nothing outlives its process."""
         return frozenset()
 

@@ -96,6 +96,7 @@ def _common(planned: PlannedTrial, launch: int, registration: Registration, prog
         exclude=environment.state.exclude,
         isolation=environment.isolation,
         user=environment.user,
+        left=planned.left,
         notes={"trial": str(planned.id), "launch": str(launch)},
     )
 

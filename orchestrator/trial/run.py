@@ -40,6 +40,15 @@ async def run_trial(run: str, planned: PlannedTrial, crew: Crew, stop: asyncio.E
     return TrialEnd(trial=planned.id, outcome=outcome, verdict=await grade(run, planned, outcome, crew))
 
 
+async def take_over(run: str, planned: PlannedTrial, crew: Crew, stop: asyncio.Event) -> TrialEnd:
+    """Bring a launch that was left by a process that is gone to its end, and have it graded. Nothing is launched after it.
+
+    Raises as ``run_trial``, but for SpendingLimitError: it is paid for.
+    """
+    outcome = await _launch(run, planned, planned.first_launch, crew, stop)
+    return TrialEnd(trial=planned.id, outcome=outcome, verdict=await grade(run, planned, outcome, crew))
+
+
 async def grade(run: str, planned: PlannedTrial, outcome: Outcome, crew: Crew) -> Verdict | None:
     """Ask the grader for the verdict of a committed result; nothing else is graded.
 
@@ -77,7 +86,7 @@ async def _launch(run: str, planned: PlannedTrial, launch: int, crew: Crew, stop
 async def _reserved(run: str, planned: PlannedTrial, launch: int, crew: Crew, stop: asyncio.Event) -> Outcome:
     """Run a launch that is set aside for and commit its outcome. Raises what spares no launch."""
     started = time.time()
-    if stop.is_set():  # asked while this launch waited to be covered: nothing is started any more
+    if stop.is_set() and not planned.left:  # asked while this launch waited to be covered: nothing is started any more
         usage = await _revoked(run, planned, launch, crew)
         return await _commit(planned, _unfinished(run, planned, launch, crew, _Unfinished(started, usage=usage)), crew)
     crew.observer.phase(planned.id, "starting")

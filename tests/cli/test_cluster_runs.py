@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from driver_job_world import add_pod  # isort: skip - found by what played_clust
 from fault_server import FaultServer
 
 from orchestrator.cli import watching
+from orchestrator.driver.wishes import ask_to_stop, last_wish, lift
 from orchestrator.records import keys
 from orchestrator.records.lease import Claim, Process, Release
 from orchestrator.sandbox.kubernetes import names
@@ -140,6 +142,74 @@ def test_a_run_that_was_stopped_before_is_followed_until_its_new_driver_ends(
         second = in_process("resume", "r1", "--store", tmp_path / "store")
     assert (first.returncode, second.returncode) == (130, 5)
     assert "provider 'acme' is gone" in second.stderr
+
+
+def followed(store: FileStore, first: str, then: str) -> Starter:
+    """Return a starter whose first driver is killed or lets go, and whose next one comes once a stop is wanted."""
+
+    async def start(server: FaultServer, job: dict[str, Any]) -> None:
+        run = job["metadata"]["annotations"][names.RUN]
+        await add_pod(server, job, phase="Running")
+        await claim(store, run, 1, term_s=0.3)
+        if first != "killed":
+            await store.create(keys.release(run, 1), Release(epoch=1, at=2, reason=first).to_bytes())
+
+        async def next_one() -> None:
+            while not await store.list(keys.wishes(run)):
+                await asyncio.sleep(0.02)
+            await asyncio.sleep(1.5)  # by then it is known that the first one is gone
+            await claim(store, run, 2, term_s=15)
+            if then == "resumed":
+                await lift(store, run, await last_wish(store, run))
+                return
+            await store.create(keys.release(run, 2), Release(epoch=2, at=2, reason="stopped").to_bytes())
+
+        tasks.append(asyncio.create_task(next_one()))
+
+    tasks: list[asyncio.Task[None]] = []
+    return start
+
+
+async def claim(store: FileStore, run: str, epoch: int, term_s: float) -> None:
+    process = Process(host="driver-pod", pid=epoch)
+    made = Claim(run=run, epoch=epoch, writer_id="w", process=process, at=1, term_s=term_s)
+    await store.create(keys.claim(run, epoch), made.to_bytes())
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "code", "said"),
+    [
+        ("killed", "stopped", 0, "process 1 on driver-pod, which drives run r1, was asked to stop\nprocess 2 on"),
+        ("yielded", "stopped", 0, "its next driver will stop it\nprocess 2 on driver-pod drove it and was stopped"),
+        ("killed", "resumed", 5, "somebody has resumed run r1 meanwhile; stop it again with: orchestrate stop r1"),
+    ],
+)
+def test_a_stop_is_followed_to_the_driver_that_carries_it_out(
+    in_process: Orchestrate, cluster, tmp_path: Path, first: str, then: str, code: int, said: str
+) -> None:
+    with cluster(followed(FileStore(tmp_path / "store"), first, then)):
+        in_process(*SUBMIT, "--run-id", "r1", "--detach")
+        stopped = in_process("stop", "r1", "--store", tmp_path / "store")
+    assert stopped.returncode == code, stopped.stderr
+    assert said in stopped.stdout + stopped.stderr
+
+
+def test_a_person_who_resumes_lifts_a_stop_before_the_job_is_made(
+    in_process: Orchestrate, cluster, tmp_path: Path
+) -> None:
+    store = FileStore(tmp_path / "store")
+    seen: list[str | None] = []
+
+    async def refuses(server: FaultServer, job: dict[str, Any]) -> None:
+        wish = await last_wish(store, "r1")
+        seen.append(None if wish is None else wish.wants)
+        await refused(server, job)
+
+    with cluster(refuses):
+        in_process(*SUBMIT, "--run-id", "r1")
+        asyncio.run(ask_to_stop(store, "r1"))
+        in_process("resume", "r1", "--store", tmp_path / "store")
+    assert seen == [None, "go_on"]
 
 
 def test_another_version_is_refused_before_anything_is_written(

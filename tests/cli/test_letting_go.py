@@ -10,6 +10,7 @@ import pytest
 
 from orchestrator.cli.signals import Stop, stoppable
 from orchestrator.errors import LetGoError, StoppedError
+from orchestrator.records.lease import Wish
 
 
 class Pool:
@@ -62,6 +63,24 @@ def test_a_person_at_the_keyboard_and_a_machine_that_keeps_its_sandboxes_stop_in
     number: signal.Signals, outlived: bool
 ) -> None:
     assert told(number, outlived=outlived) == ("ended in order", True, False)
+
+
+def test_a_driver_that_is_told_to_end_while_it_stops_leaves_the_rest_of_that_to_the_next_one() -> None:
+    async def course() -> tuple[object, bool]:
+        stop, pool = Stop("Go on with: resume r1"), Pool()
+        stop.outlived = True
+
+        async def work() -> None:
+            stop.use(pool)
+            await stop.requested(Wish(number=1, wants="stop", at=0, by="anna@box"))
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.sleep(30)
+
+        with pytest.raises(LetGoError) as caught:
+            await stoppable(work(), stop)
+        return caught.value.exit_code, pool.stopped.is_set()
+
+    assert asyncio.run(course()) == (75, True)
 
 
 def test_a_second_interrupt_leaves_at_once() -> None:

@@ -93,6 +93,8 @@ class World:
     """Cause by which a launch fails on our side."""
     hold: Callable[[], Any] = at_once
     allowance: Allowance = field(default_factory=Unlimited)
+    adopts: bool = False
+    """Whether sandboxes outlive who made them, as far as coordinators know."""
     running: int = 0
     most: int = 0
     """Most sandboxes at one time."""
@@ -292,7 +294,8 @@ class FakeCoordinator(CoordinatorActor):
         undertaker = Undertaker(
             run=RUN, store=world.store, gateway=_Gateway(world), hold=world.hold, writer_id="undertaker", epoch=1
         )
-        return Coordinator(uuid.uuid4().hex, manifest, world.store, undertaker, world.allowance, supervisors)
+        parts = (uuid.uuid4().hex, manifest, world.store, undertaker, world.allowance, supervisors)
+        return Coordinator(*parts, adopts=world.adopts)
 
 
 class FakeSupervisor(SupervisorActor):

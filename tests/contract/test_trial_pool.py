@@ -16,6 +16,7 @@ from orchestrator.driver.execute import execute, what_is_left
 from orchestrator.driver.ray import pool
 from orchestrator.errors import InfrastructureError, LeaseLostError, SpendingLimitError, StoreError
 from orchestrator.plan.trials import all_trials
+from orchestrator.records.ids import launch_id
 from orchestrator.records.outcome import Outcome
 from orchestrator.trial.allowance import Unlimited
 
@@ -123,6 +124,8 @@ class Purse(Unlimited):
         self.settled = 0
 
     async def reserve(self, planned, launch) -> None:
+        if planned.left:
+            return
         if not self.left:
             raise SpendingLimitError("nothing is left", enough_usd=2.5)
         self.left -= 1
@@ -145,6 +148,78 @@ def test_a_limit_lets_what_runs_end_and_says_how_much_would_be_enough(tmp_path: 
         assert purse.settled == 7
 
     drive(work())
+
+
+@every_kind
+@pytest.mark.parametrize(("halt", "reason"), [("stop", "cancelled"), ("limit", "completed"), ("both", "cancelled")])
+def test_what_was_left_is_taken_over_whatever_keeps_others_from_starting(
+    tmp_path: Path, kind: str, halt: str, reason: str
+) -> None:
+    world, manifest = World(tmp_path, seconds=0.05 if halt == "limit" else 30, adopts=True), manifest_of(6)
+    world.allowance = Unlimited() if halt == "stop" else Purse(0)
+    left = {launch_id("r1", each.id, 1) for each in all_trials(manifest)[3:5]}
+
+    async def left_behind() -> set[str]:
+        return left
+
+    async def work():
+        async with open_pool(kind, world, manifest) as driven:
+            if halt != "limit":
+                await driven.pool.stop()
+            execution = await execute(manifest, world.store, driven.pool, driven.breaker, left_behind)
+            ends = {str(end.trial): end.outcome.termination_reason for end in driven.heard.ends}
+        assert ends == dict.fromkeys(("t@a:4", "t@a:5"), reason)
+        assert set(world.launched) == {("t@a:4", 1), ("t@a:5", 1)}
+        assert (execution.ended, execution.left) == (2, 4 if reason == "completed" else 6)
+        assert (execution.limited is not None) == (halt == "limit")
+
+    drive(work())
+
+
+def test_what_was_left_to_a_supervisor_that_dies_is_handed_out_again_though_the_limit_is_met(tmp_path: Path) -> None:
+    world, manifest = World(tmp_path, seconds=0.4, adopts=True), manifest_of(6)
+    world.allowance = Purse(0)
+    left = {launch_id("r1", each.id, 1) for each in all_trials(manifest)[:3]}
+
+    async def left_behind() -> set[str]:
+        return left
+
+    async def work():
+        async with open_pool("ray", world, manifest) as driven:
+            running = asyncio.ensure_future(execute(manifest, world.store, driven.pool, driven.breaker, left_behind))
+            while world.running < 3:
+                await asyncio.sleep(0.01)
+            for each in (driven.actors.coordinator, *driven.actors.supervisors):
+                await each.kill()
+            execution = await running
+        assert (execution.ended, execution.left) == (3, 3)
+        assert (await results(world)) == {f"t@a:{n}": 1 for n in (1, 2, 3)}
+
+    drive(work())
+
+
+@every_kind
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_stop_that_came_before_grades_what_is_committed(tmp_path: Path, kind: str, stopped: bool) -> None:
+    world, manifest = World(tmp_path), manifest_of(8)
+
+    async def work():
+        async with open_pool(kind, world, manifest) as driven:
+            await execute(manifest, world.store, driven.pool, driven.breaker)
+        for path in (tmp_path / "store/grades").rglob("*.json"):
+            path.unlink()
+        graded = 0
+        async with open_pool(kind, world, manifest, (1,)) as driven:
+            if stopped:
+                await driven.pool.stop()
+            left = await what_is_left(manifest, world.store)
+            async for _ in driven.pool.grade(manifest, left.to_grade):
+                graded += 1
+                await driven.pool.stop()
+        return graded
+
+    graded = drive(work())
+    assert graded == 8 if stopped else graded < 8
 
 
 class Failing:

@@ -51,4 +51,4 @@ def kind(key: str) -> str:
         )
     if parts[0] == "records":
         return parts[-1].removesuffix(".json")
-    return "stop" if "stops" in parts else parts[0].removesuffix("s")
+    return "wish" if "wishes" in parts else parts[0].removesuffix("s")

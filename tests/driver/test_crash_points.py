@@ -36,6 +36,7 @@ _AROUND = (
     "list outcome",
     "list grade",
     "list reserved",
+    "list wish",
     "look at grade",
 )
 _AROUND_RECOVERY = ("get beats", "list beats", "get reserved")
@@ -56,7 +57,7 @@ def _both(names: tuple[str, ...]) -> list[str]:
     return [f"{when} {name}" for name in names for when in ("before", "after")]
 
 
-ONCE = (*_both(_AROUND), "ready", "fetch", "listing", "before get claims", "before get removed")
+ONCE = (*_both(_AROUND), "ready", "fetch", "listing", "before get claims", "before get removed", "before get wish")
 """Moments that come in every run."""
 LATER = (*_both(_AROUND_RECOVERY), "before get releases", "after get claims")
 """Moments that come when a run goes on after a kill."""

@@ -17,7 +17,7 @@ from orchestrator.driver.lease import Holder, Lease, LeaseView, Status, Timing, 
 from orchestrator.driver.process import is_gone, this_process
 from orchestrator.errors import LeaseLostError, RefusedError, StoreError
 from orchestrator.records import keys
-from orchestrator.records.lease import Claim, Release, StopRequest
+from orchestrator.records.lease import Claim, Release
 from orchestrator.storage.file import FileStore
 
 
@@ -350,34 +350,3 @@ async def test_the_reason_of_a_release_is_what_happened(store: Fragile) -> None:
 async def drive_for_ever(store: FileStore) -> None:
     async with drive_run(store, "r", "w3", timing=QUICK):
         await asyncio.sleep(30)
-
-
-@sync
-async def test_a_request_to_stop_before_anybody_listens_is_not_lost(store: Fragile) -> None:
-    heard: list[str] = []
-
-    async def stop(request: StopRequest) -> None:
-        heard.append(request.by)
-
-    await store.create(keys.stop_request("r", 1), StopRequest(epoch=1, at=0, by="anna").to_bytes())
-    async with drive_run(store, "r", "w", timing=Timing(term_s=1000)) as lease:
-        await lease.beat()
-        lease.on_stop = stop
-        await lease.beat()
-    assert heard == ["anna"]
-
-
-@sync
-async def test_a_request_to_stop_is_heard_once_and_only_by_its_driver(store: Fragile) -> None:
-    heard: list[str] = []
-
-    async def stop(request: StopRequest) -> None:
-        heard.append(request.by)
-
-    for epoch, by in ((1, "anna"), (2, "ben")):
-        await store.create(keys.stop_request("r", epoch), StopRequest(epoch=epoch, at=0, by=by).to_bytes())
-    async with drive_run(store, "r", "w", timing=Timing(term_s=1000)) as lease:
-        lease.on_stop = stop
-        await lease.beat()
-        await lease.beat()
-    assert heard == ["anna"]

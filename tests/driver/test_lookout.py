@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.driver.lease import Timing, drive_run, read_holder
-from orchestrator.driver.lookout import Lookout, Sight, ask_to_stop, by_the_calendar
-from orchestrator.driver.process import this_person, this_process
+from orchestrator.driver.lease import read_holder
+from orchestrator.driver.lookout import Lookout, Sight, by_the_calendar
+from orchestrator.driver.process import this_process
 from orchestrator.records import keys
 from orchestrator.records.lease import Beat, Claim, Release, ReleaseReason
 from orchestrator.storage.file import FileStore
@@ -119,21 +119,3 @@ def test_a_run_that_nobody_drove() -> None:
         "interrupted",
         "complete",
     ]
-
-
-def test_a_request_to_stop_says_who_asked_first(world: World) -> None:
-    async def ask() -> tuple[list[str | None], list[str]]:
-        heard: list[str] = []
-
-        async def stop(request: object) -> None:
-            heard.append(type(request).__name__)
-
-        async with drive_run(world.store, "r", "w", timing=Timing(term_s=1000)) as lease:
-            lease.on_stop = stop
-            holder = await read_holder(world.store, "r")
-            assert holder is not None
-            asked = [await ask_to_stop(world.store, holder) for _ in range(2)]
-            await lease.beat()
-        return asked, heard
-
-    assert asyncio.run(ask()) == ([None, this_person()], ["StopRequest"])

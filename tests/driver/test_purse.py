@@ -6,6 +6,7 @@ import asyncio
 import pickle
 import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -320,6 +321,37 @@ def test_the_property_test_meets_limits_and_ends() -> None:
         ends.add(driving.refused)
         assert all_trials(driving.run)
     assert ends == {True, False}
+
+
+def test_a_launch_that_several_drivers_went_on_with_is_set_aside_for_once_until_the_next_comes_to_it() -> None:
+    async def live():
+        run = costly_run(costly_task("t", USD, samples=3)).model_copy(update={"backend": "kubernetes"})
+        store = MemoryStore()
+        for epoch in (1, 2, 3):
+            await (await Purse.load(store, run, 3 * USD, epoch, PRICES)).reserve(trial(run, "t", 1), 1)
+        purse = await Purse.load(store, run, 3 * USD, 4, PRICES)
+        before = purse.balance.left
+        await purse.reserve(trial(run, "t", 2), 1)
+        await purse.reserve(trial(run, "t", 3), 1)
+        await purse.reserve(trial(run, "t", 1), 1)
+        return before, purse.balance.left
+
+    assert asyncio.run(live()) == (2 * USD, 0)
+
+
+def test_a_launch_that_was_left_is_paid_for_and_never_refused() -> None:
+    async def live():
+        run = costly_run(costly_task("t", USD, samples=2)).model_copy(update={"backend": "kubernetes"})
+        store = MemoryStore()
+        await (await Purse.load(store, run, USD, 1, PRICES)).reserve(trial(run, "t", 1), 1)
+        purse = await Purse.load(store, run, USD // 2, 2, PRICES)
+        for number in (2, 1):
+            with pytest.raises(SpendingLimitError):
+                await purse.reserve(trial(run, "t", number), 1)
+        await purse.reserve(replace(trial(run, "t", 1), left=True), 1)
+        return purse.balance.running, purse.balance.left
+
+    assert asyncio.run(live()) == (USD, -USD // 2)
 
 
 @pytest.mark.parametrize(

@@ -153,30 +153,21 @@ def add(server: FaultServer, name: str, run: str, launch: str, phase: str = "Run
     server.objects.add(("pods", NAMESPACE, name), {"metadata": about | more, "spec": {}, "status": {"phase": phase}})
 
 
-def test_launches_whose_pods_have_not_ended_are_left_running() -> None:
-    async def use(server: FaultServer, backend: KubernetesBackend) -> None:
-        add(server, "running", RUN, "a")
-        add(server, "waiting", RUN, "b", "Pending")
-        add(server, "ended", RUN, "c", "Succeeded")
-        add(server, "going", RUN, "d", deletionTimestamp="2026-03-02T09:00:00Z")
-        add(server, "of-another-run", "another", "e")
-        assert await backend.left_running(RUN) == {"a", "b"}
-
-    inside(use)
-
-
-def test_pods_of_launches_that_are_over_are_removed_and_no_others() -> None:
+def test_pods_of_launches_that_are_over_are_removed_and_all_others_are_told() -> None:
     async def use(server: FaultServer, backend: KubernetesBackend) -> None:
         add(server, "over", RUN, "a")
         add(server, "running", RUN, "b")
+        add(server, "ended", RUN, "c", "Succeeded")
+        add(server, "going", RUN, "d", deletionTimestamp="2026-03-02T09:00:00Z")
         add(server, "of-another-run", "another", "a")
-        await backend.tidy(RUN, {"a"})
+        server.inject("error_before_commit", verb="list", resource="pods")
+        assert await backend.tidy(RUN, {"a"}) == {"b", "c", "d"}
         left = {
             pod["metadata"]["name"]
             for pod in server.objects.of("pods", NAMESPACE)
             if "deletionTimestamp" not in pod["metadata"]
         }
-        assert left == {"running", "of-another-run"}
+        assert left == {"running", "ended", "of-another-run"}
 
     inside(use)
 

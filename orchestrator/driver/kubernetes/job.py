@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import RefusedError
@@ -41,20 +41,29 @@ def render_job(template: Mapping[str, Any], run: str, number: int, arguments: Se
     return job
 
 
+async def _nothing() -> None: ...
+
+
 async def jobs_of(api: Api, namespace: str, run: str) -> list[dict[str, Any]]:
     """Return the Jobs of a run, the newest last. Raises ApiError."""
     found = await api.list(JOBS, namespace, labels=selector(run))
     return sorted((job for job in found if _annotation(job) == run), key=_number)
 
 
-async def start_job(site: Site, run: str, arguments: Sequence[str]) -> str:
-    """Make the next Job of a run and return its name. Raises RefusedError when one of them has not ended yet, and ApiError."""
+async def start_job(
+    site: Site, run: str, arguments: Sequence[str], begins: Callable[[], Awaitable[object]] = _nothing
+) -> str:
+    """Make the next Job of a run and return its name; ``begins`` is awaited before, once it is known that no other one runs.
+
+    Raises RefusedError when one of them has not ended yet, and ApiError.
+    """
     for _ in range(_TRIES):
         found = await jobs_of(site.api, site.namespace, run)
         running = next((job for job in found if not is_over(job)), None)
         if running is not None:
             msg = f"Job {running['metadata']['name']} in {site.namespace} drives run {run} already"
             raise RefusedError(msg)
+        await begins()
         number = _number(found[-1]) + 1 if found else 1
         job = render_job(site.template, run, number, arguments)
         if await _made(site, job, run):

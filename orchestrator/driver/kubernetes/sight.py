@@ -60,8 +60,8 @@ class JobWatch:
     """Looks at a run's Job again and again. A cluster that does not answer is said once and asked again the next time."""
 
     def __init__(self, api: Api, namespace: str, run: str) -> None:
-        self._api = api
-        self._namespace = namespace
+        self.api = api
+        self.namespace = namespace
         self._run = run
         self._clock = time.monotonic
         self._trouble_since: float | None = None
@@ -71,7 +71,7 @@ class JobWatch:
     async def look(self) -> JobSight | None:
         """Return what is to be seen now; None when the cluster does not answer."""
         try:
-            sight = await look_at_job(self._api, self._namespace, self._run)
+            sight = await look_at_job(self.api, self.namespace, self._run)
         except ApiError as error:
             self.unseen = str(error)
             return None
@@ -92,7 +92,7 @@ class JobWatch:
         if not sight.pod:
             return ""
         try:
-            log = await self._api.log(self._namespace, sight.pod, container=DRIVER, tail=_LINES)
+            log = await self.api.log(self.namespace, sight.pod, container=DRIVER, tail=_LINES)
         except ApiError:
             return ""
         return log.decode(errors="replace").rstrip()

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Literal
 
 from orchestrator.driver.breaker import LOST, Breaker
@@ -41,7 +42,8 @@ _POLL_SECONDS = 0.25
 """How long a call of the driver is held while nothing happens."""
 _BATCH = 200
 """Events in one answer."""
-Kind = Literal["run", "grade"]
+Kind = Literal["run", "left", "grade"]
+"""What a pool does at the moment: the methods of TrialPool."""
 
 
 class Coordinator:
@@ -78,7 +80,10 @@ class Coordinator:
         self._allowed_all = False
         """Whether no coordinator before this one can have allowed any."""
         self._begun = False
+        self._kind: Kind = "run"
         self._stop = False
+        self._stopped_before = False
+        """Whether it was stopped before it began with what it does."""
         self._failed: OrchestrateError | None = None
 
     async def begin(self, kind: Kind, trials: Iterable[TrialId], *, again: bool, stop: bool = False) -> str:
@@ -89,6 +94,7 @@ class Coordinator:
         self._begun, self._open, self._failed = False, set(trials), None
         self._allowed_all = self._allowed_all or not again
         self._stop = self._stop or stop
+        self._kind, self._stopped_before = kind, self._stop
         self._waiting.clear()
         await self._floor.all_met()
         left = await self._left(self._open)
@@ -147,7 +153,7 @@ class Coordinator:
         await self._floor.met(index)
         try:
             self._check_seated(index, name)
-            await self._allowance.reserve(self._planned[trial], launch)
+            await self._allowance.reserve(replace(self._planned[trial], left=self._kind == "left"), launch)
             try:
                 self._check_seated(index, name)
             except LeaseLostError:
@@ -165,7 +171,11 @@ class Coordinator:
 
     @property
     def _halted(self) -> bool:
-        return self._stop or self._failed is not None or self._breaker.error is not None
+        """Whether nothing more is begun. What was left by others is taken over in any case but an error that ends the run."""
+        if self._kind == "left":
+            return self._failed is not None
+        stopped = self._stop and not (self._kind == "grade" and self._stopped_before)
+        return stopped or self._failed is not None or self._breaker.error is not None
 
     def _check_seated(self, index: int, name: str) -> None:
         if not self._floor.is_seated(index, name):
@@ -234,7 +244,7 @@ class Coordinator:
             for planned in [each for each in left.to_run if not self._adopts and self._may_have_started(each)]:
                 await self._bury(planned)
                 left = await self._left([trial])
-            jobs = _jobs(left, "run")
+            jobs = _jobs(left, "left" if self._kind == "left" else "run")
             self._waiting.extendleft(jobs)
             if not jobs:
                 await self._tell_end(trial)
@@ -281,4 +291,4 @@ class _Unheard:
 def _jobs(left: Remaining, kind: Kind) -> list[Job]:
     """Return what is to be done, grading first: it brings trials to their end."""
     jobs = [Job.to_grade(planned, outcome) for planned, outcome in left.to_grade]
-    return jobs if kind == "grade" else jobs + [Job.to_run(planned) for planned in left.to_run]
+    return jobs if kind == "grade" else jobs + [Job.to_run(planned, kind) for planned in left.to_run]

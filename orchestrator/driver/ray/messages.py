@@ -42,18 +42,18 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Job:
-    """One trial to run or to grade."""
+    """One trial to run, to take over, or to grade."""
 
     trial: TrialId
-    kind: Literal["run", "grade"]
+    kind: Literal["run", "left", "grade"]
     launch: int
-    """To run: the next launch. To grade: the launch with the result."""
+    """To run or take over: the next launch. To grade: the launch with the result."""
     launches_left: int = 0
 
     @classmethod
-    def to_run(cls, planned: PlannedTrial) -> Job:
-        """Return the job of running a trial."""
-        return cls(planned.id, "run", planned.first_launch, planned.launches_left)
+    def to_run(cls, planned: PlannedTrial, kind: Literal["run", "left"] = "run") -> Job:
+        """Return the job of running a trial, or of taking its next launch over."""
+        return cls(planned.id, kind, planned.first_launch, planned.launches_left)
 
     @classmethod
     def to_grade(cls, planned: PlannedTrial, outcome: Outcome) -> Job:

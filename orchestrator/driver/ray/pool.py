@@ -151,6 +151,11 @@ class RayPool:
         async for end in self._each("grade", [planned.id for planned, _ in trials]):
             yield end
 
+    async def take_over(self, manifest: RunManifest, trials: list[PlannedTrial]) -> AsyncIterator[TrialEnd]:
+        """Bring launches that were left to their end, whatever keeps others from starting."""
+        async for end in self._each("left", [planned.id for planned in trials]):
+            yield end
+
     async def stop(self) -> None:
         """Start no more trials; what runs is stopped, frozen and committed."""
         self._stopping = True

@@ -30,7 +30,7 @@ from orchestrator.records.ids import TrialId
 from orchestrator.records.manifest import RunManifest
 from orchestrator.records.outcome import Outcome
 from orchestrator.trial.crew import Crew
-from orchestrator.trial.run import grade, run_trial
+from orchestrator.trial.run import grade, run_trial, take_over
 
 _HEARTBEAT_SECONDS = 0.25
 """Between reports while nothing happens: how soon a stop is heard."""
@@ -110,9 +110,11 @@ class Supervisor:
     async def _do(self, run: str, planned: PlannedTrial, job: Job, crew: Crew) -> None:
         """Bring one trial to its end and tell it. What is not the trial's own error goes to the driver."""
         try:
+            fresh = replace(planned, first_launch=job.launch, launches_left=job.launches_left)
             if job.kind == "run":
-                fresh = replace(planned, first_launch=job.launch, launches_left=job.launches_left)
                 end = await run_trial(run, fresh, crew, self._stop)
+            elif job.kind == "left":
+                end = await take_over(run, replace(fresh, left=True), crew, self._stop)
             else:
                 end = await self._grade(run, planned, job, crew)
             self._finish(Ended.of(end))

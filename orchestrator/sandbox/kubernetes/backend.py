@@ -20,7 +20,7 @@ from orchestrator.sandbox.inside import is_below
 from orchestrator.sandbox.kubernetes import names
 from orchestrator.sandbox.kubernetes.api import Api
 from orchestrator.sandbox.kubernetes.connect import Connection, connect
-from orchestrator.sandbox.kubernetes.creator import Creator
+from orchestrator.sandbox.kubernetes.creator import Creator, Patience
 from orchestrator.sandbox.kubernetes.errors import ApiError
 from orchestrator.sandbox.kubernetes.launches import MARKS, Means, RunPods, Shard
 from orchestrator.sandbox.kubernetes.lease import Beat, RunLease, held
@@ -33,7 +33,6 @@ from orchestrator.settings import Kubernetes
 from orchestrator.spec.task import Environment, RepositoryWorkspace, is_pinned
 
 _NEEDED = tuple((verb, PODS) for verb in ("create", "get", "list", "watch", "delete"))
-_ENDED = frozenset({"Succeeded", "Failed"})
 _LIMITS = "cpu and memory by cgroup, disk and processes sampled"
 
 
@@ -116,29 +115,23 @@ class KubernetesBackend:
             async with held(lease, self._beat):
                 yield
 
-    async def tidy(self, run: str, over: AbstractSet[str]) -> None:
-        """Delete the pods of a run's launches that are over: their states are delivered and their outcomes committed. Raises ApiError."""
-        async with Api(await self._connecting()) as api:
-            for about, _ in await self._pods(api, run):
-                if _launch_of(about) in over:
-                    await api.delete(PODS, about["namespace"], about["name"], uid=about["uid"])
-
-    async def left_running(self, run: str) -> AbstractSet[str]:
-        """Return the launches whose pods have not ended and are not being deleted. Raises ApiError."""
-        async with Api(await self._connecting()) as api:
-            found = await self._pods(api, run)
-        return {launch for about, phase in found if phase not in _ENDED and (launch := _launch_of(about))}
-
-    async def _pods(self, api: Api, run: str) -> list[tuple[Mapping[str, Any], str]]:
-        """Return metadata and phase of a run's pods but for those that are being deleted."""
+    async def tidy(self, run: str, over: AbstractSet[str]) -> AbstractSet[str]:
+        """Delete the pods of a run's launches that are over: their states are delivered and their outcomes committed. Return the launches
+        of all others. Raises ApiError.
+        """
         labels = f"{names.SELECTOR},{names.RUN_LABEL}={names.run_hash(run)}"
-        namespaces = (*self._settings.namespaces, *self._settings.root_namespaces)
-        found = [pod for namespace in namespaces for pod in await api.list(PODS, namespace, labels=labels)]
-        return [
-            (pod["metadata"], str((pod.get("status") or {}).get("phase", "")))
-            for pod in found
-            if "deletionTimestamp" not in pod["metadata"]
-        ]
+        left = set()
+        async with Api(await self._connecting()) as api:
+            for namespace in (*self._settings.namespaces, *self._settings.root_namespaces):
+                for pod in await _listed(api, namespace, labels):
+                    about = pod["metadata"]
+                    launch = str((about.get("annotations") or {}).get(names.LAUNCH_ID, ""))
+                    if launch not in over:
+                        left.add(launch)
+                    elif "deletionTimestamp" not in about:
+                        with contextlib.suppress(ApiError):  # it is the reaper's then
+                            await api.delete(PODS, namespace, about["name"], uid=about["uid"])
+        return left
 
     @contextlib.asynccontextmanager
     async def driving(self, run: str, epoch: int, gateway: Gateway) -> AsyncIterator[SandboxBackend]:
@@ -226,5 +219,10 @@ class KubernetesBackend:
         return []
 
 
-def _launch_of(about: Mapping[str, Any]) -> str:
-    return str((about.get("annotations") or {}).get(names.LAUNCH_ID, ""))
+async def _listed(api: Api, namespace: str, labels: str) -> list[dict[str, Any]]:
+    patience = Patience()
+    while True:
+        try:
+            return await api.list(PODS, namespace, labels=labels)
+        except ApiError as error:
+            await patience.again(error)

@@ -103,7 +103,7 @@ class RunPods:
         async def unwanted() -> None:
             self._bury(self._delete_if_made(spec, shard))
 
-        sandbox = Launching(make(), unwanted)
+        sandbox = Launching(make(), unwanted, there=spec.left)
         keep = False
         try:
             yield sandbox
@@ -129,7 +129,7 @@ class RunPods:
         if door.known and (found := self._seen(pod)) is not None:
             where, view = found
             return await self._adopted(spec, pod, door, where, view, spare=True)
-        if door.begun or door.sealed:
+        if door.begun or door.sealed or spec.left:
             return await self._past(spec, pod, door, shard)
         created = await self._means.creator.create(shard.pods.namespace, pod)
         view = shard.pods.observe(created.pod)
@@ -148,7 +148,7 @@ class RunPods:
     async def _past(
         self, spec: SandboxSpec, pod: Mapping[str, Any], door: PodDoor, shard: Shard
     ) -> PodSandbox | LeftSandbox:
-        """Return what is left of a launch that has begun before: another pod of it must not be made.
+        """Return what is left of a launch that was begun before: another pod of it must not be made.
 
         Raises SandboxError, cause ``pod_lost``, when nothing is.
         """
@@ -266,13 +266,9 @@ class RunPods:
         """As the backend says."""
         return self._backend.claiming(run, epoch)
 
-    async def tidy(self, run: str, over: AbstractSet[str]) -> None:
+    async def tidy(self, run: str, over: AbstractSet[str]) -> AbstractSet[str]:
         """As the backend says."""
-        await self._backend.tidy(run, over)
-
-    async def left_running(self, run: str) -> AbstractSet[str]:
-        """As the backend says."""
-        return await self._backend.left_running(run)
+        return await self._backend.tidy(run, over)
 
     @contextlib.asynccontextmanager
     async def driving(self, run: str, epoch: int, gateway: Gateway) -> AsyncIterator[Self]:

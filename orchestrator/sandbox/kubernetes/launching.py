@@ -17,10 +17,17 @@ class Launching:
     """A launch from the moment that its pod is wanted. Implements Sandbox; all but ``stop`` waits until there is one."""
 
     def __init__(
-        self, making: Coroutine[Any, Any, PodSandbox | LeftSandbox], unwanted: Callable[[], Coroutine[Any, Any, None]]
+        self,
+        making: Coroutine[Any, Any, PodSandbox | LeftSandbox],
+        unwanted: Callable[[], Coroutine[Any, Any, None]],
+        *,
+        there: bool,
     ) -> None:
-        """``making`` creates or adopts the pod; ``unwanted`` has one deleted that may have been made all the same."""
+        """``making`` creates or adopts the pod; ``unwanted`` has one deleted that may have been made all the same. ``there``: none is
+        created, so adopting it takes no time.
+        """
         self._making = asyncio.create_task(making)
+        self._there = there
         self._unwanted = unwanted
         self._stopped = False
 
@@ -46,6 +53,8 @@ class Launching:
 
     async def stop(self) -> None:
         """Stop the agent, or do without the pod when there is none yet."""
+        if self._there:
+            await asyncio.wait({self._making})
         if (made := self._made) is not None:
             await made.stop()
         elif not self._making.done():
