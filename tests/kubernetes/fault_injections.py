@@ -234,6 +234,16 @@ async def _watch_floods(
     return response
 
 
+async def _etcd_restored(
+    server: FaultServer, request: web.Request, asked: Asked, injection: Injection
+) -> web.StreamResponse:
+    """The cluster is set back to its backup. ``silent``: a watch from what is to come is not refused, and tells nothing."""
+    server.restore()
+    if injection.options.get("silent"):
+        server.inject("watch_hangs", times=1)
+    return _aborted(request)
+
+
 _WRITES = ("create", "update", "delete")
 _ALL = ("create", "get", "list", "watch", "update", "delete")
 _QUOTA = 'Operation cannot be fulfilled on resourcequotas "pods": the object has been modified'
@@ -310,5 +320,6 @@ FAULTS: dict[str, tuple[tuple[str, ...], Fault]] = {
     "watch_misses_deletions": (("watch",), _watch_misses_deletions),
     "watch_bookmarks_only": (("watch",), _watch_bookmarks_only),
     "watch_floods": (("watch",), _watch_floods),
+    "etcd_restored": (("watch",), _etcd_restored),
 }
 """Every fault of the API and of watches: the verbs that it fits, and what it does."""

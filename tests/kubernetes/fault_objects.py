@@ -112,6 +112,20 @@ class Objects:
         self._history.clear()
         self._forgotten = self.version
 
+    def kept(self) -> tuple[int, dict[str, dict[tuple[str, str], dict]]]:
+        """A backup of all that is there."""
+        return self.version, {plural: dict(objects) for plural, objects in self._all.items()}
+
+    def restore(self, backup: tuple[int, dict[str, dict[tuple[str, str], dict]]]) -> None:
+        """Be as a backup was: its versions come again. Watches are cut."""
+        self.version, objects = backup
+        self._all = {plural: dict(each) for plural, each in objects.items()}
+        self._history.clear()
+        self._forgotten = self.version
+        for watcher in self.watchers:
+            watcher.cut = True
+            watcher.news.set()
+
     def forgotten(self, version: int) -> bool:
         return version < self._forgotten
 

@@ -84,6 +84,8 @@ class FaultServer:
         self._injections: list[Injection] = []
         self._snapshots: dict[str, tuple[list[dict], int]] = {}
         self.past: tuple[list[dict], int] | None = None
+        self.backup = self.objects.kept()
+        """What fault ``etcd_restored`` goes back to."""
         self._runner: web.AppRunner | None = None
         self._port = 0
         self._open: weakref.WeakSet[asyncio.Transport] = weakref.WeakSet()
@@ -188,6 +190,17 @@ class FaultServer:
     def remember(self, namespace: str) -> None:
         """Keep this moment, for an API server that is behind (fault ``behind``)."""
         self.past = (self.objects.of("pods", namespace), self.objects.version)
+
+    def back_up(self) -> None:
+        """Keep all that is there, for an etcd that is restored from it."""
+        self.backup = self.objects.kept()
+
+    def restore(self) -> None:
+        """Be as the backup was. Kubelets end what the cluster does not know any more."""
+        self.objects.restore(self.backup)
+        for key, play in list(self.kubelet.plays.items()):
+            if self.objects.get(key) is None:
+                self.kubelet.gone(play)
 
     def skew(self, seconds: float) -> None:
         """Let the cluster's clock be ahead of ours."""
@@ -326,6 +339,10 @@ class FaultServer:
         version = int(request.query.get("resourceVersion") or self.objects.version)
         if self.objects.forgotten(version):
             return await gone(request)
+        if version > self.objects.version:
+            return status(
+                504, f"Too large resource version: {version}, current: {self.objects.version}", reason="Timeout"
+            )
         response = await begun(request)
         watcher = self.watcher(request, asked, version)
         try:

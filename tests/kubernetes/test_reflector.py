@@ -21,7 +21,7 @@ from orchestrator.sandbox.kubernetes.podview import PodView
 from orchestrator.sandbox.kubernetes.reflector import Pace, Reflector
 from orchestrator.sandbox.kubernetes.resources import PODS
 
-QUICK = Pace(first=0.005, most=0.05, silence=0.3, watch=60)
+QUICK = Pace(first=0.005, most=0.05, silence=0.3, older=0.1, watch=60)
 Use = Callable[[FaultServer, Api, Reflector], Awaitable[None]]
 
 
@@ -69,7 +69,13 @@ WATCH_FAULTS = {
     "forbidden_once": "api_forbidden",
 }
 """Faults of watches, and what a reflector counts after each."""
-WITH_TESTS_OF_THEIR_OWN = {"watch_misses_deletions", "watch_bookmarks_only", "watch_floods", "throttled_retry_after"}
+WITH_TESTS_OF_THEIR_OWN = {
+    "watch_misses_deletions",
+    "watch_bookmarks_only",
+    "watch_floods",
+    "throttled_retry_after",
+    "etcd_restored",
+}
 
 
 def test_every_fault_of_a_watch_is_tried() -> None:
@@ -216,6 +222,48 @@ def test_an_api_server_that_is_behind_is_not_believed() -> None:
         newer = await pods.change("t-1", view)
         assert (newer.phase, newer.gone) == ("Running", False)
         assert pods.counts["api_garbled"] == 3
+
+    run(use)
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_cluster_that_was_restored_from_a_backup_is_the_truth(silent: bool) -> None:
+    async def use(server: FaultServer, api: Api, pods: Reflector) -> None:
+        await pods.synced()
+        server.plant("pods", "a", pod("kept"))
+        server.plant("pods", "a", pod("ended"))
+        server.back_up()
+        kept, ended = await pods.change("kept"), await pods.change("ended")
+        server.remove("pods", "a", "ended")
+        assert (await pods.change("ended", ended)).gone
+        pods.forget("ended")
+        lost = pods.observe(server.plant("pods", "a", pod("lost")))
+        for _ in range(50):
+            phase(server, "kept", "Running")
+        while kept.phase != "Running":
+            kept = await pods.change("kept", kept)
+        server.plant("pods", "a", pod("again"))
+        again = await pods.change("again")
+        server.inject("etcd_restored", silent=silent)
+        await server.restart(0.01)
+        assert (await pods.change("lost", lost)) == lost.ended()
+        assert pods.counts["set_back"] == 1
+        earlier = await pods.change("kept", kept)
+        assert (earlier.uid, earlier.phase, earlier.gone) == (kept.uid, "Pending", False)
+        assert earlier.version < kept.version
+        assert sorted(view.name for view in pods) == ["ended", "kept"]  # so says the cluster
+        server.plant("pods", "a", pod("again"))
+        assert await pods.change("again", again) == again.ended()
+        assert (await pods.change("again", again.ended())).uid != again.uid
+        phase(server, "kept", "Failed")
+        while earlier.phase != "Failed":
+            earlier = await pods.change("kept", earlier)
+        made = pods.observe(server.plant("pods", "a", pod("made")))
+        server.remove("pods", "a", "made")
+        assert (await pods.change("made", made)).gone
+        lists = pods.counts["list"]
+        await asyncio.sleep(0.1)
+        assert (pods.counts["list"], pods.counts["set_back"], pods.trouble) == (lists, 1, "")
 
     run(use)
 

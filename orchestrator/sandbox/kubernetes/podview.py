@@ -66,6 +66,13 @@ class PodView(NamedTuple):
     """Labels and annotations that were asked to be kept."""
     gone: bool = False
     """It is no longer there; the rest is the last that was seen of it."""
+    age: int = 0
+    """How often the cluster was seen to be set back, as by a restored etcd: versions tell what is newer within one age."""
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Larger is newer."""
+        return self.age, self.version
 
     def container(self, name: str) -> ContainerView | None:
         """Return a container or init container; None when the kubelet has said nothing of it yet."""

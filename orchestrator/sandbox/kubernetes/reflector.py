@@ -2,6 +2,9 @@
 
 Never backwards: what was seen is only replaced by what is newer, however often the watch breaks and whichever API server answers. An end
 that no event told is told after the next list. Nobody polls: who waits for a pod is woken by what comes.
+
+Only a cluster that goes on saying that it is younger than what was seen is believed: its etcd was restored from a backup. A new age begins
+then, in which versions count anew, and pods that it does not know are gone.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ class Pace:
     most: float = 30.0
     silence: float = 90.0
     """A watch that is this quiet is begun anew: bookmarks come every minute."""
+    older: float = 10.0
+    """How long all lists must be older than what is known until the cluster counts as restored from a backup."""
     watch: float = 360.0
     """How long one watch is asked to go on, give or take a third, so that many do not end at once."""
 
@@ -42,6 +47,8 @@ _SHAPE = (ValueError, TypeError, AttributeError)
 """What reading an answer raises that is no pod."""
 _TRIES = 8
 """So many failures in a row, and what is known is listed anew."""
+_OLDER_LISTS = 5
+"""So many lists in a row, over ``Pace.older``, that are older than what is known."""
 
 
 class Reflector:
@@ -67,6 +74,11 @@ class Reflector:
         self._clock = clock
         self._version = 0
         """All that happened until then is known; 0: nothing is."""
+        self._age = 0
+        self._older: list[float] = []
+        """When lists came that are older than what is known, since the last that was not."""
+        self._told = 0.0
+        """When the watch last told something that is not older than what is known."""
         self._views: dict[str, PodView] = {}
         self._ends: dict[str, PodView] = {}
         """Pods that went while somebody was interested in them."""
@@ -117,10 +129,10 @@ class Reflector:
 
         From now on its end will be told, even if no event ever shows it, until ``forget``.
         """
-        view = pod_view(pod, self._marks)
+        view = self._view(pod)
         self._expected.add(view.name)
         known = self._views.get(view.name) or self._ends.get(view.name)
-        if known is not None and known.version >= view.version:
+        if known is not None and known.order >= view.order:
             return known
         if view.version <= self._version:  # all until then is known, and this is not among it
             self._end(view.ended())
@@ -147,23 +159,27 @@ class Reflector:
 
     # What is known
 
+    def _view(self, pod: dict[str, object]) -> PodView:
+        view = pod_view(pod, self._marks)
+        return view._replace(age=self._age) if self._age else view
+
     def _newer(self, name: str, after: PodView | None) -> PodView | None:
         view = self.get(name)
-        if after is None or (view is not None and view.version < after.version):
+        if after is None or (view is not None and view.order < after.order):
             return view if after is None else None
         if view is None or view.uid != after.uid:
             if after.gone:
                 return view
-            return after.ended() if view is not None or self._version >= after.version else None
-        return view if view.version > after.version or view.gone > after.gone else None
+            return after.ended() if view is not None or (self._age, self._version) >= after.order else None
+        return view if view.order > after.order or view.gone > after.gone else None
 
     def _take(self, view: PodView) -> None:
         known = self._views.get(view.name)
-        if known is not None and known.version >= view.version:
+        if known is not None and known.order >= view.order:
             return
         ended = self._ends.get(view.name)
         if ended is not None:
-            if ended.uid == view.uid or ended.version >= view.version:
+            if (ended.uid, ended.age) == (view.uid, view.age) or ended.order >= view.order:
                 return
             del self._ends[view.name]
         self._views[view.name] = view
@@ -171,7 +187,7 @@ class Reflector:
 
     def _end(self, view: PodView) -> None:
         known = self._views.get(view.name)
-        if known is not None and known.version > view.version:
+        if known is not None and known.order > view.order:
             return
         self._views.pop(view.name, None)
         if view.name in self._expected:
@@ -186,13 +202,15 @@ class Reflector:
         if not version.isdigit():
             msg = f"an event without a resourceVersion: {str(about)[:80]}"
             raise ValueError(msg)
+        if int(version) >= self._version:
+            self._told = self._clock()
         if int(version) <= self._version:
             self.counts["stale"] += 1
             return False
         if event.type == "DELETED":
-            self._end(pod_view(event.object, self._marks).ended())
+            self._end(self._view(event.object).ended())
         elif event.type in ("ADDED", "MODIFIED"):
-            self._take(pod_view(event.object, self._marks))
+            self._take(self._view(event.object))
         self._version = int(version)
         return True
 
@@ -205,7 +223,7 @@ class Reflector:
                 if stale:
                     await self._list()
                     stale = False
-                await self._watch()
+                stale = not await self._watch()
                 await asyncio.sleep(self._pace.first)
             except ApiError as error:
                 stale = error.fault.remedy is Remedy.RELIST or self._failures + 1 >= _TRIES or stale
@@ -220,32 +238,46 @@ class Reflector:
         try:
             async with aclosing(self._api.pages(PODS, self.namespace, labels=self._labels)) as pages:
                 async for page in pages:
-                    found |= {view.name: view for view in (pod_view(pod, self._marks) for pod in page.items)}
+                    found |= {view.name: view for view in map(self._view, page.items)}
                     versions.append(int(page.version))
         except _SHAPE as error:
             raise failed(doing, ValueError(str(error))) from error
         version = min(versions)
-        if version < self._version:
+        if version < self._version and not self._is_set_back():
             msg = f"an API server answered with a state ({version}) older than one seen before ({self._version})"
             raise failed(doing, ValueError(msg))
+        self._older.clear()
+        if version < self._version:
+            self.counts["set_back"] += 1
+            self._age += 1
+            found = {name: view._replace(age=self._age) for name, view in found.items()}
         self._replace(found, version)
         self._since = self._error = self._over = None
+
+    def _is_set_back(self) -> bool:
+        """Note a list that is older than what is known, and return whether there have been enough for that to be the truth."""
+        if not self._older:
+            self._failures = 0  # what failed before was no list: this is looked into at once
+        self._older.append(self._clock())
+        return len(self._older) >= _OLDER_LISTS and self._older[-1] - self._older[0] >= self._pace.older
 
     def _replace(self, found: dict[str, PodView], version: int) -> None:
         """Take over a whole list. What is not on it has gone, unless it is newer than the list."""
         self._version = version
         for view in list(self._views.values()):
-            if view.name not in found and view.version <= version:
+            if view.name not in found and view.order <= (self._age, version):
                 self._end(view.ended())
         for view in found.values():
             self._take(view)
         self._wake("")
 
-    async def _watch(self) -> None:
+    async def _watch(self) -> bool:
+        """Watch until it ends. False: it told nothing, or only what is old, for so long that what is known has to be listed anew."""
         seconds = self._pace.watch * random.uniform(2 / 3, 4 / 3)  # noqa: S311
         doing = Doing("watch", PODS, self.namespace)
         self.counts["watch"] += 1
-        known, began = self._version, self._clock()
+        known = self._version
+        began = self._told = self._clock()
         events = self._api.watch(
             PODS,
             self.namespace,
@@ -259,6 +291,8 @@ class Reflector:
                 async for event in lines:
                     if self._event(event):
                         self._failures = 0
+                    elif self._clock() - self._told >= self._pace.silence:
+                        return False
                     self._since = self._error = self._over = None
         except _SHAPE as error:
             raise failed(doing, ValueError(str(error))) from error
@@ -266,11 +300,13 @@ class Reflector:
             if error.cause != "api_timeout" or self._clock() - began < self._pace.silence:
                 raise
             self.counts["silent"] += 1
+            return False
         finally:
             if self._clock() - began >= self._pace.most:
                 self._failures = 0
         if self._version == known and self._clock() - began < min(1.0, self._pace.silence / 3):
             raise failed(doing, ConnectionResetError("the server ended the watch at once, with nothing new"))
+        return True
 
     # Failures
 
