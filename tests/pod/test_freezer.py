@@ -26,7 +26,7 @@ from orchestrator.sandbox.keeper.lay import read_pristine
 from orchestrator.sandbox.pod.pristine import Noted, write_list
 
 QUICK = """
-orders.ABSENT_SECONDS, orders.SETTLE_SECONDS, orders._LOOK_SECONDS = 0.6, 0.1, 0.1
+orders.SETTLE_SECONDS, orders._LOOK_SECONDS = 0.1, 0.1
 talk._FIRST_PAUSE, orders._LONGEST_PAUSE = 0.02, 0.1
 """
 AS_POD_USER = "import encodings.ascii, _hashlib, os, resource; os.setgroups([]); os.setgid(64000); os.setuid(64000)"  # loaded while it may
@@ -125,7 +125,7 @@ def test_once_sealed_it_delivers_in_order_and_reports(pod: PodFolders, agent: Ag
     agent.end("exited", 3)
     pod.double.tell(sealed=True)
     assert finished(process) == 0
-    assert [each for each in pod.double.asked if each != STOP] == [
+    assert [each for each in pod.double.asked if each not in (STOP, DEAD)] == [
         "PUT /launch/state/output",
         "PUT /launch/state/entries",
         "PUT /launch/state/changes",
@@ -300,6 +300,50 @@ def test_a_lock_that_is_never_released_is_waited_for(pod: PodFolders, agent: Age
     assert pod.double.reports == []
 
 
+def test_the_kernel_tells_of_the_death_and_nobody_else_is_waited_for(pod: PodFolders, agent: Agent):
+    settings = f"{QUICK}\norders._LOOK_SECONDS = 600"
+    process = pod.start("freezer.freezer", settings=settings)
+    until(lambda: STOP in pod.double.asked)
+    time.sleep(0.3)
+    assert DEAD not in pod.double.asked
+    agent.end()
+    assert finished(process) == 0
+    assert pod.double.dead == 1
+    assert report(pod).interrupted is False
+
+
+def test_a_seal_ends_the_time_between_lock_and_death(pod: PodFolders, agent: Agent):
+    process = pod.start("freezer.freezer", settings=f"{QUICK}\norders.SETTLE_SECONDS = 600")
+    until(lambda: STOP in pod.double.asked)
+    agent.end()
+    pod.double.tell(sealed=True)
+    assert finished(process) == 0
+    assert DEAD not in pod.double.asked
+
+
+def test_sigterm_a_moment_after_a_quick_supervisor_has_obeyed(pod: PodFolders, agent: Agent):
+    process = pod.start("freezer.freezer", settings=f"{QUICK}\norders.JUST_NOW_SECONDS = 600")
+    until(lambda: STOP in pod.double.asked)
+    time.sleep(0.3)
+    agent.end("stopped", None)
+    until(lambda: DEAD in pod.double.asked)
+    process.send_signal(signal.SIGTERM)
+    assert finished(process) == 0
+    assert report(pod).interrupted is True
+
+
+def test_a_lock_that_was_taken_is_kept_whatever_comes(pod: PodFolders, agent: Agent):
+    pod.double.answers(FROZEN, *[503] * 4)
+    process = started(pod)
+    agent.end()
+    until(lambda: FROZEN in pod.double.asked)
+    process.send_signal(signal.SIGTERM)
+    until(lambda: pod.double.count(FROZEN) >= 2)
+    with (pod.path("ctl") / "alive").open() as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert finished(process) == 0
+
+
 def test_an_absent_driver_does_not_cost_the_state(pod: PodFolders, agent: Agent):
     process = started(pod)
     agent.end()
@@ -327,13 +371,14 @@ def test_an_agent_that_has_not_started_is_waited_for(pod: PodFolders):
     assert finished(process) == 0
 
 
-def test_whether_the_agent_has_started_is_told_with_each_question(pod: PodFolders, agent: Agent, double: Double):
+def test_whether_the_agent_has_started_is_told_with_each_question(pod: PodFolders, double: Double):
     double.answers(STOP, *[(200, {})] * 3)
     process = started(pod)
-    double.tell(sealed=True)
+    until(lambda: double.count(f"{STOP}?started=0") >= 2)
+    agent = Agent(pod)
+    until(lambda: f"{STOP}?started=1" in double.asked_fully)
     agent.end()
     assert finished(process) == 0
-    assert double.count(STOP) >= 2
 
 
 def test_lost_answers_and_a_stumbling_relay(pod: PodFolders):

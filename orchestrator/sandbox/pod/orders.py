@@ -1,12 +1,13 @@
 """Waiting until a launch is sealed: the freezer's first half. Standard library only.
 
-The launch is sealed by the driver, which sees the agent's container end. Two things can keep the driver from seeing it, and then the
-freezer proves the death itself, by the lock that the supervisor holds while anything of the agent is alive:
+The agent is proved dead twice, and whichever proof comes first has the launch sealed:
 
-- The pod is being ended (SIGTERM): no container's ending is shown until all are gone. The stop file is made, the lock waited for.
-- The driver is absent: the lock is free, the agent had started, and no seal came for a while.
+- The supervisor's lock is free: it was held while anything of the agent was alive. The kernel tells that at once.
+- The driver sees the agent's container end, which the kubelet tells a second or two later.
 
-In any case nothing is read before the freezer has the lock. It keeps it, so that no agent can start any more.
+So nobody waits for a driver that is absent, nor for the kubelet of a pod that is being ended (SIGTERM), which shows no container's ending
+until all are gone; the stop file is made then. In any case nothing is read before the freezer has the lock. It keeps it, so that no agent
+can start any more.
 """
 
 # pathlib would double the start-up time.
@@ -14,6 +15,7 @@ In any case nothing is read before the freezer has the lock. It keeps it, so tha
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # ``signal`` builds enumerations that nobody needs here
+import _thread
 import fcntl
 import os
 import select
@@ -27,38 +29,74 @@ TYPE_CHECKING = False  # importing ``typing`` would cost a tenth of the start
 if TYPE_CHECKING:
     import _socket
 
+
     from orchestrator.sandbox.pod.usage import DiskWatch
 
-ABSENT_SECONDS = 10.0
-"""How long the agent is dead before its driver counts as absent."""
 SETTLE_SECONDS = 1.0
 """From the lock to death: the kernel closes the files of a killed first process a moment before it kills the rest."""
-_LOOK_SECONDS = 1.0
+JUST_NOW_SECONDS = 1.0
+"""A supervisor that is told to end is quick: when the freezer is told, too, the agent may be dead already."""
+_LOOK_SECONDS = 0.2
+"""Between looks for the agent's start."""
 _DYING_LOOK_SECONDS = 0.05
 _ANSWER_SECONDS = 60.0  # a gateway answers within half of it, with nothing to say
 _LONGEST_PAUSE = 2.0
 _FOREVER = 1e9
+_STACK_BYTES = 128 << 10
+"""Of the thread that waits for the lock: the usual size would count against the container's memory."""
 
 
 class Lock:
-    """The lock on ``/ctl/alive``."""
+    """The lock on ``/ctl/alive``, which the supervisor has as long as anything of the agent is alive."""
 
     def __init__(self, places: Places) -> None:
         self._file = os.open(f"{places.ctl}/alive", os.O_RDONLY | os.O_CLOEXEC)
+        self._held_at = -_FOREVER
+        self.awaited = False
+        """A thread waits for it."""
+        self.taken_at: float | None = None
+        """Since when it is ours for good."""
 
     def take(self) -> bool:
         """Take it for good. False: the supervisor has it."""
+        if self.taken_at is None and self._try():
+            self.taken_at = time.monotonic()
+        return self.taken_at is not None
+
+    def is_held(self) -> bool:
+        """Look whether the supervisor has it. One that begins in this very moment tries again."""
+        if self.taken_at is not None or (not self.awaited and self._try()):
+            if self.taken_at is None:
+                fcntl.flock(self._file, fcntl.LOCK_UN)
+            return False
+        self._held_at = time.monotonic()
+        return True
+
+    def was_held(self, seconds: float) -> bool:
+        """Return whether the supervisor has it, or had it within the last seconds as far as was seen."""
+        return self.is_held() or time.monotonic() - self._held_at < seconds
+
+    def wait(self, waker: int) -> None:
+        """Have a thread take it for good as soon as it is free, and write to a pipe then."""
+        self.awaited = True
+        usual = _thread.stack_size(_STACK_BYTES)
+        try:
+            _thread.start_new_thread(self._wait, (waker,))
+        finally:
+            _thread.stack_size(usual)
+
+    def _wait(self, waker: int) -> None:
+        if not self._try():
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            self._held_at = time.monotonic()
+        self.taken_at = self.taken_at or time.monotonic()
+        os.write(waker, b"l")
+
+    def _try(self) -> bool:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
-        return True
-
-    def is_free(self) -> bool:
-        """Look. A supervisor that begins in this very moment tries again."""
-        if not self.take():
-            return False
-        fcntl.flock(self._file, fcntl.LOCK_UN)
         return True
 
 
@@ -71,10 +109,6 @@ class Orders:
         self._gateway = gateway
         self._disk = disk
         self._lock = Lock(places)
-        self._held = False  # at the last look
-        self._started = False
-        self._free_since: float | None = None
-        self._looked = 0.0
         self.dying = False
         """The pod is being ended."""
         self._asked: _socket.socket | None = None
@@ -83,14 +117,14 @@ class Orders:
         self._pause = 0.1
         self._unknown = 0
         self.interrupted = False
-        """The pod was ended while the agent was alive, as far as could be seen then or a second before."""
+        """The pod was ended while the agent was alive, as far as could be seen then or a moment before."""
         self.over_disk = False
         """The agent took more of the disk than it may, and was ended for it."""
 
     def listen(self) -> None:
         """From now on SIGTERM is noticed."""
-        self._woken, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        _signal.set_wakeup_fd(waker)
+        self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        _signal.set_wakeup_fd(self._waker)
         _signal.signal(_signal.SIGTERM, self._end)
 
     def until_sealed(self) -> None:
@@ -103,22 +137,19 @@ class Orders:
                 sealed = self._answered()
         finally:
             self._hang_up()
-        if sealed and self._lock.take():
-            return
-        if sealed:
-            self._stop()  # whoever sealed it was told that the agent is dead, or has given it up
-            self._wait_for_lock()
-        time.sleep(SETTLE_SECONDS)
         if not sealed:
             insist(self._gateway, "POST", "/launch/dead", _FOREVER, {}, unknown=FREEZER_UNKNOWN)
+        elif not self._lock.take():
+            self._stop()  # whoever sealed it was told that the agent is dead, or has given it up
+            while not self._lock.take():
+                time.sleep(_DYING_LOOK_SECONDS)
+            time.sleep(SETTLE_SECONDS)
 
     def _end(self, *_: object) -> None:
         """SIGTERM. Nothing waits for a long poll, or for a gateway that does not answer."""
         if not self.dying:
             self.dying = True
-            self.interrupted = (
-                self._held or not self._lock.is_free()
-            )  # a supervisor is told at the same time, and quick
+            self.interrupted = self._lock.was_held(JUST_NOW_SECONDS)
             self._stop()
 
     def _stop(self, file: str = "stop") -> None:
@@ -129,33 +160,54 @@ class Orders:
 
     def _look_at_disk(self) -> None:
         """End an agent that takes too much of the disk, before the node ends its whole pod, or others', for it."""
-        if not self.over_disk and not self.dying and self._disk.is_over():
+        if self._watches_disk() and self._disk.is_over():
             self.over_disk = True
             self._stop("full")
 
-    def _wait_for_lock(self) -> None:
-        while not self._lock.take():
-            time.sleep(_DYING_LOOK_SECONDS)
+    def _watches_disk(self) -> bool:
+        return not self.over_disk and not self.dying and self._lock.taken_at is None
+
+    def _is_dead(self) -> bool:
+        """Return whether it is proved that the agent is dead; then we hold the lock."""
+        if self.dying:
+            self._lock.take()
+        elif not self._lock.awaited and self._has_started():
+            self._lock.wait(self._waker)
+        taken = self._lock.taken_at
+        return taken is not None and time.monotonic() - taken >= SETTLE_SECONDS
+
+    def _has_started(self) -> bool:
+        return self._lock.awaited or self._lock.is_held() or os.path.lexists(f"{self._places.log}/started")
 
     def _wait(self) -> None:
-        """Wait for an answer, a signal, or the next look."""
-        if self._asked is None and not self.dying and time.monotonic() >= self._ask_at:
+        """Wait for an answer, a signal, the lock, or the next look."""
+        now = time.monotonic()
+        if self._asked is None and not self.dying and now >= self._ask_at:
             self._ask()
         poll = select.poll()
         poll.register(self._woken, select.POLLIN)
         if self._asked is not None:
             poll.register(self._asked.fileno(), select.POLLIN)
-        pause = _DYING_LOOK_SECONDS if self.dying else _LOOK_SECONDS
-        poll.poll((pause if self.over_disk else min(pause, self._disk.pause)) * 1000)
+        poll.poll(max(0.0, self._idle_until(now) - now) * 1000)
         try:
             os.read(self._woken, 100)
         except BlockingIOError:
             return
 
+    def _idle_until(self, now: float) -> float:
+        """Return until when nothing need be looked at."""
+        if self._lock.taken_at is not None:
+            return self._lock.taken_at + SETTLE_SECONDS
+        if self.dying:
+            return now + _DYING_LOOK_SECONDS
+        until = self._ask_at if self._asked is None else self._asked_at + _ANSWER_SECONDS
+        if not self._lock.awaited:
+            until = min(until, now + _LOOK_SECONDS)
+        return min(until, now + self._disk.pause) if self._watches_disk() else until
+
     def _ask(self) -> None:
-        started = self._started or os.path.lexists(f"{self._places.log}/started")
         try:
-            self._asked = self._gateway.begin(f"/launch/stop?started={int(started)}")
+            self._asked = self._gateway.begin(f"/launch/stop?started={int(self._has_started())}")
             self._asked_at = time.monotonic()
         except OSError as error:
             self._later(str(error.strerror or error))
@@ -203,20 +255,3 @@ class Orders:
         if self._asked is not None:
             self._asked.close()
             self._asked = None
-
-    def _is_dead(self) -> bool:
-        """Return whether it is for us to say that the agent is dead; then we hold the lock."""
-        if self.dying:
-            return self._lock.take()
-        now = time.monotonic()
-        if now - self._looked < _LOOK_SECONDS:
-            return False
-        self._looked = now
-        self._held = not self._lock.is_free()
-        self._started = self._started or self._held or os.path.lexists(f"{self._places.log}/started")
-        if self._held or not self._started:
-            self._free_since = None
-            return False
-        if self._free_since is None:
-            self._free_since = now
-        return now - self._free_since >= ABSENT_SECONDS and self._lock.take()
