@@ -47,6 +47,15 @@ def object_store(url: str) -> ObjectStore:
     return open_store(url)
 
 
+def driver_store(url: str) -> ObjectStore:
+    """Return the store of a URL as a driver uses it, who reads the outcomes and verdicts of its run again and again."""
+    from orchestrator.storage.file import FileStore
+    from orchestrator.storage.remembered import RememberingStore
+
+    store = object_store(url)
+    return store if isinstance(store, FileStore) else RememberingStore(store)
+
+
 def sweepable_store(url: str) -> SweepableStore:
     """Return the store of a URL, for ``gc``. Raises SpecError."""
     from orchestrator.storage.open import open_store

@@ -38,7 +38,7 @@ def open_place(settings: Settings, backend: str | None = None) -> Iterator[Place
         most = f"at most {MOST_AT_ONE_TIME}; lower -n, or the setting concurrency"
         msg = f"{settings.concurrency} trials at one time are more than one machine runs: {most}"
         raise RefusedError(msg)
-    store = wiring.object_store(settings.store)
+    store = wiring.driver_store(settings.store)
     with scratch_folder(settings) as scratch:
         made = wiring.sandbox_backend(name, scratch / "sandboxes", settings)
         yield Place(settings, store, made, scratch)

@@ -45,7 +45,7 @@ async def open_run(assignment: Assignment) -> tuple[ObjectStore, RunManifest]:
             f"it has orchestrate {__version__}, the driver {assignment.version}; install the same version on all nodes"
         )
         raise RefusedError(msg)
-    store, key = wiring.object_store(assignment.settings.store), keys.manifest(assignment.run)
+    store, key = wiring.driver_store(assignment.settings.store), keys.manifest(assignment.run)
     try:
         data = await store.get(key)
     except NotFoundError:
