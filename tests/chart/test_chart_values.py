@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
 import pytest
-from chart_world import MERGED, NEEDED, SYSTEM, run_helm
+from chart_world import CHART, MERGED, NEEDED, SYSTEM, run_helm
+
+from orchestrator.settings.models import MOST_IN_FLIGHT
 
 pytestmark = pytest.mark.chart
 
@@ -80,3 +83,8 @@ def test_all_mistakes_are_told_at_once() -> None:
     done = run_helm(_with("gateway.replicas", 0, _with("relay.replicas", "two")))
     assert "/gateway/replicas" in done.stderr
     assert "/relay/replicas" in done.stderr
+
+
+def test_the_chart_allows_as_many_trials_at_one_time_as_the_program():
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    assert schema["properties"]["driver"]["properties"]["concurrency"]["maximum"] == MOST_IN_FLIGHT
