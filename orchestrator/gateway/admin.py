@@ -31,6 +31,7 @@ from orchestrator.gateway.wire import (
     Instance,
     LaunchBody,
     LaunchName,
+    News,
     PartBody,
     Parts,
     ProbeBody,
@@ -45,6 +46,8 @@ _WRONG = "not_authorised"
 """The asker's own token is wrong, not one that is asked about."""
 AdminRole = Literal["driver", "relay", "reaper"]
 _MOST_BYTES = 4 << 20
+_NEWS = 1000
+"""Launches in one answer."""
 _UPLOADS = 256
 """Parts of states that are taken at one time, on one machine, which has no more trials at one time."""
 
@@ -69,6 +72,7 @@ class AdminSide:
                 web.get("/admin/instance", self._only("driver", self._instance)),
                 web.post("/admin/launches", self._only("driver", self._register)),
                 web.get("/admin/runs/{run}", self._only("driver", self._spending)),
+                web.get("/admin/runs/{run}/news", self._only("driver", self._news)),
                 web.get("/admin/launches/{launch}/stop", self._only("driver", self._stop)),
                 web.post("/admin/launches/{launch}/stop", self._only("driver", self._halt)),
                 web.post("/admin/launches/{launch}/seal", self._only("driver", self._seal)),
@@ -107,6 +111,33 @@ class AdminSide:
 
     async def _spending(self, request: web.Request) -> web.Response:
         return _json(self._registry.spending(request.match_info["run"]))
+
+    async def _news(self, request: web.Request) -> web.Response:
+        run, registry = request.match_info["run"], self._registry
+        try:
+            epoch, instance, after = (request.query[name] for name in ("epoch", "instance", "after"))
+            number, place = int(epoch), int(after)
+        except (KeyError, ValueError):
+            msg = "a question for news has the run's epoch, and instance and last of the answer before as instance and after"
+            raise Refusal(400, "invalid_request", msg) from None
+        registry.check_epoch(run, number)
+        news = registry.news(run)
+        goes_on = instance == registry.instance and news.is_whole_since(place)
+        if goes_on and not news.since(place, 1):
+            await news.more(LONG_POLL_SECONDS)
+            registry.check_epoch(run, number)  # another driver may have come meanwhile
+            goes_on = news.is_whole_since(place)
+        since = place if goes_on else 0
+        told = news.since(since, _NEWS)
+        return _json(
+            News(
+                instance=registry.instance,
+                last=told[-1][1] if told else news.last,
+                anew=not goes_on,
+                whole=news.is_whole_since(since),
+                launches=tuple(registry.find(launch).news() for launch, _ in told),
+            )
+        )
 
     async def _stop(self, request: web.Request) -> web.Response:
         launch = self._find(self._held(_name_of(request), request))

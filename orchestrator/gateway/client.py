@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 from urllib.parse import quote, urlsplit
 
 from orchestrator.errors import GatewayError
+from orchestrator.gateway.feed import Feed, Heard
 from orchestrator.gateway.line import POLL_SECONDS, RESTARTED, Line, is_unanswered
 from orchestrator.gateway.resolve import resolve
 from orchestrator.gateway.wire import (
@@ -69,6 +70,9 @@ class GatewayClient:
         self._lines = lines
         self._entrance = entrance
         self._names: dict[str, LaunchName] = {}
+        self._instances: dict[str, str] = {}
+        """By launch, the process of its gateway that registered it."""
+        self._feeds: dict[tuple[int, str, int], Feed] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -80,6 +84,8 @@ class GatewayClient:
 
     async def close(self) -> None:
         """Close all connections."""
+        for feed in self._feeds.values():
+            await feed.close()
         for line in self._lines:
             await line.close()
 
@@ -94,6 +100,7 @@ class GatewayClient:
                 self._entrance.forget()
             raise
         self._names[made.launch] = LaunchName(run=body.run, trial=body.trial, launch=body.launch, epoch=body.epoch)
+        self._instances[made.launch] = made.instance
         door, sink = await self._entrance.of(made, index)
         return Registration(launch=made.launch, agent_token=made.agent_token, door=door, sink=sink)
 
@@ -101,7 +108,10 @@ class GatewayClient:
         """Wait until the gateway wants the launch stopped. Raises GatewayError, ``launch_sealed`` when it was sealed instead."""
         path, query = f"/admin/launches/{launch}/stop", _query(self._name(launch))
         while True:
-            answer = await self._of(launch).ask("GET", path, StopAnswer, query=query, seconds=POLL_SECONDS)
+            answer: Heard | StopAnswer | None
+            answer = await self._heard(launch, lambda heard: heard.stopped is not None or heard.sealed)
+            if answer is None:
+                answer = await self._of(launch).ask("GET", path, StopAnswer, query=query, seconds=POLL_SECONDS)
             if answer.stopped is not None:
                 return answer.stopped
             if answer.sealed:
@@ -120,6 +130,7 @@ class GatewayClient:
         """Wait until a pod's freezer has delivered. Raises GatewayError, StoreError."""
         path, query = f"/admin/launches/{launch}/delivered", _query(self._name(launch))
         while True:
+            await self._heard(launch, lambda heard: heard.delivered)
             answer = await self._of(launch).ask("GET", path, Delivered, query=query, seconds=POLL_SECONDS)
             if answer.report is not None:
                 return _delivery(answer, answer.report)
@@ -160,6 +171,14 @@ class GatewayClient:
             msg = f"launch {launch} was not registered by this driver"
             raise GatewayError(msg, cause="gateway_unknown_launch")
         return name
+
+    async def _heard(self, launch: str, enough: Callable[[Heard], bool]) -> Heard | None:
+        """Wait for news of a launch; None: they cannot be had, so the launch must be asked about by itself."""
+        name = self._name(launch)
+        place = (self._index(launch), name.run, name.epoch)
+        if place not in self._feeds:
+            self._feeds[place] = Feed(self._of(launch), name.run, name.epoch)
+        return await self._feeds[place].until(launch, self._instances[launch], enough)
 
     def _of(self, launch: str) -> Line:
         return self._lines[self._index(launch)]

@@ -61,6 +61,7 @@ async def take_report(launch: Launch, report: FreezeReport, store: ObjectStore) 
     found = Delivered(report=report, state=state, output=launch.parts.get("output"), cancelled=cancelled)
     await store.create(_key(launch.body), found.to_bytes())
     launch.pod.delivered.set()
+    launch.changed()
 
 
 async def delivery(name: LaunchName, store: ObjectStore) -> Delivered | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any, Literal
 
 from pydantic import JsonValue
@@ -18,7 +19,7 @@ from orchestrator.gateway.meter import Meter
 from orchestrator.gateway.pod import LaunchPod
 from orchestrator.gateway.refusal import Refusal
 from orchestrator.gateway.transcript import Transcript
-from orchestrator.gateway.wire import LaunchBody, Orders, Part, StopWord
+from orchestrator.gateway.wire import LaunchBody, LaunchNews, Orders, Part, StopWord
 from orchestrator.interfaces import Trajectory
 from orchestrator.records.base import BlobRef
 from orchestrator.records.outcome import Seal
@@ -62,6 +63,8 @@ class Launch:
         self.stop = asyncio.Event()
         """Set when the sandbox should be ended."""
         self.pod = LaunchPod(body.id, config.limits)
+        self.changed: Callable[[], None] = lambda: None
+        """Called when it is to be stopped, is sealed or has delivered."""
         self.listener: LaunchListener | None = None
         self.calls: set[asyncio.Task[Any]] = set()
         self.turns = asyncio.Semaphore(config.limits.calls)
@@ -102,7 +105,7 @@ class Launch:
             self.stopped = word
             self.trajectory.append("budget", "gateway", {"stopped": word, "end_in_s": after_s, **self.counters()})
         if not self.sealing:
-            self._timers.append(asyncio.get_running_loop().call_later(after_s, self.stop.set))
+            self._timers.append(asyncio.get_running_loop().call_later(after_s, self._stop))
 
     def spend(self, reason: BudgetReason) -> None:
         """A limit was reached: the agent has been told and gets a moment to end by itself."""
@@ -137,6 +140,19 @@ class Launch:
         """Return what its pod's freezer has to do."""
         word: StopWord | Literal["cancelled"] | None = "cancelled" if self.pod.halted.is_set() else None
         return Orders(stopped=self.stopped if self.stop.is_set() else word, sealed=self.sealed.is_set())
+
+    def _stop(self) -> None:
+        self.stop.set()
+        self.changed()
+
+    def news(self) -> LaunchNews:
+        """Return how it stands, for its driver."""
+        return LaunchNews(
+            launch=self.id,
+            stopped=self.stopped if self.stop.is_set() else None,
+            sealed=self.sealed.is_set(),
+            delivered=self.pod.delivered.is_set(),
+        )
 
     async def _watch_wall(self) -> None:
         limit = self.body.budgets.max_wall_seconds

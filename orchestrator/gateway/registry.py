@@ -17,6 +17,7 @@ from orchestrator.gateway.door import DoorError
 from orchestrator.gateway.launch import Launch
 from orchestrator.gateway.listener import LaunchListener
 from orchestrator.gateway.models import Models
+from orchestrator.gateway.news import RunNews
 from orchestrator.gateway.past import restore
 from orchestrator.gateway.pod import Begun
 from orchestrator.gateway.refusal import Refusal
@@ -65,6 +66,7 @@ class Registry:
         """Launches by the address of their pod."""
         self._forgotten: dict[str, Spending] = {}
         """What launches have used that are no longer in memory, by run."""
+        self._news: dict[str, RunNews] = {}
         self._epochs: dict[str, int] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._pool = Pool(room_for_requests())
@@ -83,6 +85,10 @@ class Registry:
             raise unknown_launch(launch)
         return found
 
+    def news(self, run: str) -> RunNews:
+        """Return what happens to the launches of a run."""
+        return self._news.setdefault(run, RunNews())
+
     def spending(self, run: str) -> Spending:
         """Return what all launches of a run have used here; a cost that is not known counts as nothing."""
         found = self._forgotten.get(run, Spending())
@@ -98,6 +104,8 @@ class Registry:
             msg = f"epoch {epoch} of run {run} is over: a driver of epoch {seen} has taken the run"
             raise Refusal(409, "stale_epoch", msg)
         self._epochs[run] = epoch
+        if epoch > seen:
+            self.news(run).wake()  # a driver that was replaced hears of it
 
     def expired(self) -> list[Launch]:
         """Return the launches whose tokens are too old and that nobody has sealed: their driver is gone for good."""
@@ -208,8 +216,8 @@ class Registry:
         """Return a launch that an earlier process sealed, from the store: it is over, and must not begin anew."""
         launch = await restore(body, self._config, self._pool, self._store)
         if launch is not None:
-            self._launches[launch.id] = launch
-            self._forget()
+            self._keep(launch)
+            self.news(body.run).note(launch.id)
         return launch
 
     async def _begin(self, body: LaunchBody) -> Launch:
@@ -218,9 +226,20 @@ class Registry:
         launch = Launch(body, trajectory, routes, self._config, self._pool)
         facts = body.model_dump(mode="json", include={"run", "trial", "launch", "models", "budgets", "seed"})
         trajectory.append("launch", "gateway", facts)
-        self._launches[body.id] = launch
-        self._forget()
+        self._keep(launch)
         return launch
+
+    def _keep(self, launch: Launch) -> None:
+        news = self.news(launch.body.run)
+
+        def changed() -> None:
+            # A pod's own freezer has it sealed, and delivers then, for which its driver waits.
+            soon = self.serves_pods and launch.seal is not None and not launch.pod.delivered.is_set()
+            news.note(launch.id, soon=soon)
+
+        launch.changed = changed
+        self._launches[launch.id] = launch
+        self._forget()
 
     def _forget(self) -> None:
         if len(self._launches) <= _REMEMBERED:
@@ -233,6 +252,7 @@ class Registry:
         ]
         for name in done[: len(self._launches) - _REMEMBERED]:
             launch = self._launches.pop(name)
+            self.news(launch.body.run).forget(name)
             begun = launch.pod.begun
             if begun is not None and begun.address is not None and self._at.get(begun.address) == name:
                 del self._at[begun.address]

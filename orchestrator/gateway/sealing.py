@@ -24,6 +24,7 @@ async def seal(launch: Launch, store: ObjectStore) -> Seal:
             await _close(launch)
             launch.seal = await _record(launch, store)
             launch.sealed.set()
+            launch.changed()
             launch.routes = {}
         return launch.seal
 

@@ -217,6 +217,30 @@ class StopAnswer(Record):
     sealed: bool = False
 
 
+class LaunchNews(Record):
+    """How a launch stands to which something happened."""
+
+    launch: str
+    stopped: StopWord | None = None
+    sealed: bool = False
+    delivered: bool = False
+    """Its freezer has delivered, and what can be had."""
+
+
+class News(Record):
+    """The answer to a driver's long poll ``GET /admin/runs/{run}/news``: what happened to launches since number ``after``."""
+
+    instance: str
+    """Which process tells; another one counts anew."""
+    last: int
+    """Number of the last thing that is told here: ``after`` of the next question."""
+    anew: bool = False
+    """Not since ``after`` but since the beginning."""
+    whole: bool = True
+    """False: some of it is forgotten."""
+    launches: tuple[LaunchNews, ...] = ()
+
+
 class Orders(Record):
     """The answer to a freezer's long poll ``GET /launch/stop``: neither is set when nothing happened in time."""
 
