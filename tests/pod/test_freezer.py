@@ -322,11 +322,12 @@ def test_a_seal_ends_the_time_between_lock_and_death(pod: PodFolders, agent: Age
 
 
 def test_sigterm_a_moment_after_a_quick_supervisor_has_obeyed(pod: PodFolders, agent: Agent):
+    pod.double.answers("PUT /launch/state/entries", *[503] * 4)
     process = pod.start("freezer.freezer", settings=f"{QUICK}\norders.JUST_NOW_SECONDS = 600")
     until(lambda: STOP in pod.double.asked)
     time.sleep(0.3)
     agent.end("stopped", None)
-    until(lambda: DEAD in pod.double.asked)
+    until(lambda: "PUT /launch/state/entries" in pod.double.asked)
     process.send_signal(signal.SIGTERM)
     assert finished(process) == 0
     assert report(pod).interrupted is True

@@ -29,7 +29,6 @@ TYPE_CHECKING = False  # importing ``typing`` would cost a tenth of the start
 if TYPE_CHECKING:
     import _socket
 
-
     from orchestrator.sandbox.pod.usage import DiskWatch
 
 SETTLE_SECONDS = 1.0
