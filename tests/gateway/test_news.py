@@ -107,7 +107,7 @@ def test_who_waits_hears_that_another_driver_has_the_run(pods):
                 await waiting
             return caught.value.cause
 
-    assert asyncio.run(live()) in ("stale_epoch", "lease_lost")
+    assert asyncio.run(live()) == "lease_lost"
 
 
 @pytest.mark.parametrize("query", ["", "?epoch=1", "?epoch=x&instance=&after=0", "?epoch=1&instance=&after=-"])
