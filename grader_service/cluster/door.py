@@ -14,8 +14,8 @@ import logging
 import secrets
 import socket
 import tarfile
-from collections import Counter
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from typing import Any, Literal
 
 from aiohttp import web
@@ -29,8 +29,11 @@ from orchestrator.records.base import Record
 log = logging.getLogger("grader_service")
 
 _CHUNK = 1 << 20
-_PER_ADDRESS = 16
-"""Connections from one pod: its containers need one each."""
+_PER_ADDRESS = 128
+"""Connections from one pod: its containers need one each. More than are taken from the kernel at once, so that what a runner says is read
+before it can be crowded out.
+"""
+_BACKLOG = 64
 _IDLE_SECONDS = 30.0
 _REFUSAL_SECONDS = 0.1
 """Pause before a refusal: a subject that asks in a loop costs little."""
@@ -74,6 +77,8 @@ class Door:
     def __init__(self) -> None:
         self._prepares: dict[str, Ticket] = {}
         self._runners: dict[str, Ticket] = {}
+        self._served: set[RequestHandler] = set()
+        """Connections that have shown a token and wait for their answer."""
 
     def admit(self, laid: Callable[[], Iterable[Laid]], pairs: int) -> Ticket:
         """Make tokens for one pod. ``laid`` yields what goes into it, from another thread."""
@@ -91,7 +96,8 @@ class Door:
 
     async def listen(self, host: str, port: int) -> asyncio.Server:
         """Begin to serve; port 0: any. Raises OSError."""
-        return await asyncio.get_running_loop().create_server(_Counted(self.answer), host, port)
+        server = _Counted(self.answer, self._served)
+        return await asyncio.get_running_loop().create_server(server, host, port, backlog=_BACKLOG)
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""
@@ -99,12 +105,17 @@ class Door:
         if (request.method, request.path) == ("GET", "/healthz"):
             return web.json_response({"ok": True})
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        if request.method == "PUT" and words[:2] == ["grading", "results"] and len(words) == 3:
-            ticket = self._runners.get(token)
-            return await _refusal() if ticket is None else await _take(request, ticket, words[2])
-        ticket = self._prepares.get(token)
+        delivers = request.method == "PUT" and words[:2] == ["grading", "results"] and len(words) == 3
+        ticket = (self._runners if delivers else self._prepares).get(token)
         if ticket is None:
             return await _refusal()
+        self._served.add(request.protocol)
+        try:
+            return await (_take(request, ticket, words[2]) if delivers else self._prepare(request, token, ticket))
+        finally:
+            self._served.discard(request.protocol)
+
+    async def _prepare(self, request: web.BaseRequest, token: str, ticket: Ticket) -> web.StreamResponse:
         if (request.method, request.path) == ("POST", "/grading/prepared"):
             return self._give_up(token, ticket)
         if (request.method, request.path) == ("GET", "/grading/inputs") and not ticket.prepared:
@@ -119,28 +130,39 @@ class Door:
 
 
 class _Counted(web.Server):
-    """aiohttp's protocol factory: a pod that holds too many connections gets no more, others do."""
+    """aiohttp's protocol factory: of a pod that holds too many connections the oldest is ended, unless it has shown a token.
 
-    def __init__(self, answer: Callable[[web.BaseRequest], Any]) -> None:
+    The newest is not refused: it may be a runner's, beside a subject that holds all that its pod may have.
+    """
+
+    def __init__(self, answer: Callable[[web.BaseRequest], Any], served: AbstractSet[RequestHandler]) -> None:
         quiet = logging.getLogger("grader_service.pods")
         quiet.setLevel(logging.CRITICAL + 1)  # what a pod can say there at will is nothing for a log
         super().__init__(answer, access_log=None, logger=quiet, keepalive_timeout=_IDLE_SECONDS, lingering_time=0)
-        self._open: Counter[str] = Counter()
+        self._served = served
+        self._open: dict[str, dict[RequestHandler, asyncio.Transport]] = {}
+        """By address, the oldest first."""
         self._peers: dict[RequestHandler, str] = {}
 
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
         peer = str((transport.get_extra_info("peername") or ("",))[0])
         self._peers[handler] = peer
-        self._open[peer] += 1
-        if self._open[peer] > _PER_ADDRESS:
-            transport.abort()
+        same = self._open.setdefault(peer, {})
+        same[handler] = transport
+        if len(same) > _PER_ADDRESS:
+            oldest = next((each for each in same if each not in self._served), handler)
+            same[oldest].abort()
+            self._forget(oldest)
 
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
         super().connection_lost(handler, exc)
+        self._forget(handler)
+
+    def _forget(self, handler: RequestHandler) -> None:
         peer = self._peers.pop(handler, None)
         if peer is not None:
-            self._open[peer] -= 1
+            del self._open[peer][handler]
             if not self._open[peer]:
                 del self._open[peer]
 

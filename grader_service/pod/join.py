@@ -1,7 +1,8 @@
 """First process of a subject's container: ``python3 -I -S /grader/join.py``.
 
-Connects to the runner, starts the subject with the line as its descriptor 3, and watches over it: processes, time. It cannot be killed or
-traced by what runs beside it, being the first process and not dumpable. Knows nothing hidden. Plan: ``{"command": […], "env": {…},
+Connects to the runner, starts the subject with the line as its descriptor 3, and watches over it: processes, time, and the line, with which
+everything here ends, whoever keeps the subject from noticing. It cannot be killed or traced by what runs beside it, being the first process
+and not dumpable. Knows nothing hidden. Plan: ``{"command": […], "env": {…},
 "stdin_b64", "workdir", "processes", "wall_seconds", "line", "join_seconds"}``.
 """
 
@@ -12,6 +13,7 @@ import contextlib
 import ctypes
 import json
 import os
+import select
 import signal
 import socket
 import sys
@@ -19,7 +21,7 @@ import time
 from typing import Any
 
 _PLAN = "/grader/plan.json"
-_NOT_JOINED, _PROCESSES, _DEADLINE = 121, 123, 124
+_OVER, _NOT_JOINED, _PROCESSES, _DEADLINE = 0, 121, 123, 124
 _TICK_SECONDS = 0.05
 _TERMINATION = "/dev/termination-log"
 _MOST_LAST_WORDS = 64 << 10  # the kubelet reads 4096 bytes
@@ -38,8 +40,7 @@ def main() -> int:
     child = os.fork()
     if child == 0:
         _become(plan, line)
-    line.close()
-    return _watch(child, plan["processes"], time.monotonic() + plan["wall_seconds"])
+    return _watch(child, line, plan["processes"], time.monotonic() + plan["wall_seconds"])
 
 
 def _joined(place: str, seconds: float) -> socket.socket | None:
@@ -76,12 +77,16 @@ def _become(plan: dict[str, Any], line: socket.socket) -> None:
         os._exit(127)
 
 
-def _watch(child: int, processes: int, deadline: float) -> int:
-    """Wait for the child, reaping whatever becomes ours, and end all others with it."""
+def _watch(child: int, line: socket.socket, processes: int, deadline: float) -> int:
+    """Wait for the child or for the runner to hang up, reaping whatever becomes ours, and end all others with it."""
     code: int | None = None
+    peer = select.poll()
+    peer.register(line, select.POLLRDHUP)
     while code is None:
         if time.monotonic() > deadline:
             code = _DEADLINE
+        elif peer.poll(0):
+            code = _OVER
         elif _count() > processes + 1:
             code = _PROCESSES
         else:

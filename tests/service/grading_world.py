@@ -89,10 +89,10 @@ def script(**behaviours: Behaviour) -> Script:
 
 
 @contextlib.asynccontextmanager
-async def grading_pods(server: FaultServer, **fields: Any) -> AsyncIterator[PodPairs]:
-    """A grader's pairs on the server while the context is open."""
+async def grading_pods(server: FaultServer, port: int = 0, **fields: Any) -> AsyncIterator[PodPairs]:
+    """A grader's pairs on the server while the context is open; ``port`` is where pods reach the grader, any when 0."""
     door = Door()
-    listening = await door.listen("127.0.0.1", 0)
+    listening = await door.listen("127.0.0.1", port)
     wanted = settings(listening.sockets[0].getsockname()[1], **fields)
     try:
         async with (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import subprocess
 import time
 from dataclasses import replace
@@ -18,6 +19,7 @@ from pod_on_this_machine import runs
 
 from grader_service.grade import grade
 from grader_service.pod import join
+from grader_service.pod.runner import hang_up
 from orchestrator.errors import SandboxError
 from orchestrator.records.verdict import Verdict
 
@@ -73,9 +75,57 @@ def test_a_termination_message_does_not_fill_the_nodes_disk(tmp_path: Path, monk
     monkeypatch.setattr(join, "_TERMINATION", str(message))
     writes = f"sleep 0.2; head -c 4000000 /dev/zero >> {message}; sleep 0.3"
     kept = subprocess.Popen(["sh", "-c", f"test $(cat {message}) = words && {writes}"])
-    assert join._watch(kept.pid, 1 << 20, time.monotonic() + 20) == 0
+    line, runner = socket.socketpair()
+    with line, runner:
+        assert join._watch(kept.pid, line, 1 << 20, time.monotonic() + 20) == 0
     kept.returncode = 0  # it was reaped there
     assert message.stat().st_size < 4_000_000
+
+
+def test_a_subject_ends_with_its_line_whatever_keeps_it_from_noticing() -> None:
+    line, runner = socket.socketpair()
+    held = subprocess.Popen(["sh", "-c", "kill -STOP $$"])
+    hang_up(runner)
+    try:
+        with line:
+            assert join._watch(held.pid, line, 1 << 20, time.monotonic() + 20) == 0
+        assert held.poll() is None
+    finally:
+        held.kill()
+        held.wait()
+
+
+HOLDS = """
+import os, signal, socket
+
+def ended(connection):
+    connection.setblocking(False)
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+def check(password):
+    os.kill(os.getppid(), signal.SIGSTOP)  # its server, which would end it
+    held = []
+    while True:
+        held = [connection for connection in held if not ended(connection)]
+        if len(held) < 150:
+            held.append(socket.create_connection(("127.0.0.1", PORT)))
+"""
+
+
+@pytest.mark.slow
+def test_work_that_takes_all_connections_of_its_pod_is_judged_all_the_same(world: GraderWorld) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    verdict = graded(
+        world, {"src/auth.py": HOLDS.replace("PORT", str(port))}, {**CHECK, "timeout_seconds": 5}, port=port
+    )
+    assert verdict.result == "failed", lines(verdict)
+    assert verdict.checks[0].actual == "not finished within 5 s"
 
 
 KILLER = "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\n"
@@ -105,8 +155,6 @@ def test_a_deadline_ends_the_tests(world: GraderWorld) -> None:
 
 @pytest.mark.slow
 def test_an_open_network_is_found_by_prepare(world: GraderWorld) -> None:
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as open_:
         place = f"127.0.0.1:{open_.getsockname()[1]}"
         with pytest.raises(SandboxError, match=f"can reach {place}") as caught:
