@@ -20,6 +20,7 @@ from typing import Any
 
 from grader_service.checks.case import Pair
 from grader_service.pod import wire
+from grader_service.pod.prepare import GIVEN
 from grader_service.settings import GradingPods
 from orchestrator.interfaces import Input, SandboxSpec
 from orchestrator.sandbox.inside import HOME
@@ -87,7 +88,7 @@ def subject_volume(index: int) -> str:
 def inputs(pairs: Sequence[Pair], pull_seconds: int, line: str = wire.SOCKET) -> Iterator[Laid]:
     """Yield everything that is laid into the pod of some pairs, which join at ``line``."""
     join = Path(__file__).parent.parent / "pod" / "join.py"
-    yield Laid(path="given-subject/join.py", source=join.read_bytes())
+    yield Laid(path=f"{GIVEN}/join.py", source=join.read_bytes())
     for role, specs in (("runner", [pair.runner for pair in pairs]), ("subject", [pair.subject for pair in pairs])):
         for number, source in enumerate(_given(specs)):
             yield Laid(path=f"given-{role}/{number}", source=source)
@@ -194,7 +195,10 @@ def _runner(spec: SandboxSpec, index: int, given: Sequence[Path], settings: Grad
 
 
 def _subject(spec: SandboxSpec, index: int, given: Sequence[Path], image: str, settings: GradingPods) -> dict[str, Any]:
-    join = {"name": "given-subject", "mountPath": wire.JOIN, "subPath": "join.py", "readOnly": True}
+    own = [
+        {"name": GIVEN, "mountPath": place, "subPath": os.path.basename(place), "readOnly": True}  # noqa: PTH119
+        for place in (wire.JOIN, wire.GUARD)
+    ]
     mounts = _mounts(spec, "subject", index, given)
     return {
         "name": subject_name(index),
@@ -204,7 +208,7 @@ def _subject(spec: SandboxSpec, index: int, given: Sequence[Path], image: str, s
         "env": [{"name": name, "value": value} for name, value in _OWN_ENV.items()],
         "resources": _resources(spec, settings),
         "securityContext": _SECURITY,
-        "volumeMounts": [*mounts, join, {"name": f"line-{index}", "mountPath": wire.LINE, "readOnly": True}],
+        "volumeMounts": [*mounts, *own, {"name": f"line-{index}", "mountPath": wire.LINE, "readOnly": True}],
     }
 
 

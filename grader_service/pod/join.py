@@ -1,9 +1,9 @@
 """First process of a subject's container: ``python3 -I -S /grader/join.py``.
 
 Connects to the runner, starts the subject with the line as its descriptor 3, and watches over it: processes, time, and the line, with which
-everything here ends, whoever keeps the subject from noticing. It cannot be killed or traced by what runs beside it, being the first process
-and not dumpable. Knows nothing hidden. Plan: ``{"command": […], "env": {…},
-"stdin_b64", "workdir", "processes", "wall_seconds", "line", "join_seconds"}``.
+everything here ends, whoever keeps the subject from noticing. It cannot be killed or traced by what runs beside it: it is the first
+process, not dumpable, and the subject is refused the system calls for that, since gVisor's kernel does not protect a first process. Knows
+nothing hidden. Plan: ``{"command": […], "env": {…}, "stdin_b64", "workdir", "processes", "wall_seconds", "line", "join_seconds"}``.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import time
 from typing import Any
 
 _PLAN = "/grader/plan.json"
+_GUARD = ("/grader/guard", "guard", "--")
 _OVER, _NOT_JOINED, _PROCESSES, _DEADLINE = 0, 121, 123, 124
 _TICK_SECONDS = 0.05
 _TERMINATION = "/dev/termination-log"
@@ -69,7 +70,7 @@ def _become(plan: dict[str, Any], line: socket.socket) -> None:
         os.set_inheritable(3, True)  # it may have been that number before
         os.closerange(4, 1 << 16)
         os.chdir(plan["workdir"])
-        os.execvpe(plan["command"][0], plan["command"], {**os.environ, **plan["env"]})  # noqa: S606, TID251
+        os.execve(_GUARD[0], [*_GUARD, *plan["command"]], {**os.environ, **plan["env"]})  # noqa: S606, TID251
     except BaseException as error:  # noqa: BLE001 - a fork must not return
         sys.stderr.write(f"cannot start {plan['command'][0]}: {error}\n")
         sys.stderr.flush()

@@ -1,6 +1,7 @@
 """First container of a grading pod: ``python3 -m grader_service.pod.prepare``.
 
-Tries the targets that must not answer, lays everything into the pod's volumes, then gives its token up: after that nobody in the pod can
+Tries the targets that must not answer, lays everything into the pod's volumes, also its own image's supervisor for the subjects, then gives
+its token up: after that nobody in the pod can
 fetch anything. Plan: ``{"denied": ["IP:PORT", …], "areas": {volume: [folder, …]}}``.
 """
 
@@ -21,6 +22,8 @@ from grader_service.pod import wire
 
 _ROUNDS, _PROBE_SECONDS = 2, 0.3
 _TRIES = 20
+GIVEN = "given-subject"
+"""The volume that all subjects see read-only."""
 
 
 def main() -> None:
@@ -30,6 +33,7 @@ def main() -> None:
     open_ = Probes(plan["denied"])
     try:
         _fetch(environment, plan)
+        lay_guard(wire.VOLUMES)
         if found := open_.finish():
             wire.end(wire.POLICY, f"a grading pod can reach {', '.join(found)}: its network policies are not enforced")
         wire.ask_until(environment, "POST", "/grading/prepared")
@@ -37,6 +41,8 @@ def main() -> None:
         wire.end(wire.UNKNOWN, f"the grader does not know this pod any more ({error})")
     except tarfile.TarError as error:
         wire.end(wire.INPUTS, f"what the grader sent cannot be laid: {error}")
+    except FileNotFoundError as error:
+        wire.end(wire.OTHER, f"the image has no {error.filename}: set runner_image to this version's control image")
     except OSError as error:
         wire.end(wire.UNREACHABLE, f"the grader at {environment[wire.GRADER]} does not answer: {error}")
 
@@ -114,6 +120,11 @@ def lay(source: IO[bytes] | http.client.HTTPResponse, root: str) -> None:
     if not ended:
         msg = "the stream ended too early"
         raise tarfile.ReadError(msg)
+
+
+def lay_guard(root: str) -> None:
+    """Lay what refuses system calls to subjects. Raises OSError: an image without it cannot grade."""
+    shutil.copy(wire.SUPERVISOR, f"{root}/{GIVEN}/guard")
 
 
 def _lay_member(tar: tarfile.TarFile, member: tarfile.TarInfo, target: str) -> None:

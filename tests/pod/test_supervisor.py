@@ -7,12 +7,13 @@ import fcntl
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
-from supervised_world import Pod, holding
+from supervised_world import Pod, holding, supervisor
 
 
 @pytest.fixture
@@ -440,3 +441,14 @@ def test_a_kill_that_was_counted_before_is_not_this_agents(pod: Pod):
     (pod.cgroup / "memory.events").write_text("oom_kill 3\n")
     assert pod.run("true") == 0
     assert pod.ending()["oom_kills"] == 0
+
+
+def guarded(*command: str) -> tuple[int, bytes]:
+    done = subprocess.run([str(supervisor()), "guard", "--", *command], check=False, stdout=subprocess.PIPE)
+    return done.returncode, done.stdout
+
+
+def test_a_guarded_command_is_the_command_without_what_is_refused():
+    assert guarded("sh", "-c", "kill -0 $$ && ! kill -0 1; echo $?; exit 3") == (3, b"0\n")
+    assert guarded("no-such-program")[0] == 127
+    assert guarded("/etc/passwd")[0] == 126

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "kubernetes"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "pod"))
 
 from grader_world import GraderWorld
 

@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from fault_kubelet import End, Play
+from supervised_world import supervisor
+
+from grader_service.pod import wire
 
 _SYSTEM = sorted(
-    entry for entry in Path("/").iterdir() if entry.name not in {"proc", "dev", "tmp", "home", "sys", "run"}
+    entry for entry in Path("/").iterdir() if entry.name not in {"proc", "dev", "tmp", "home", "sys", "run", "opt"}
 )
 _ROOT = Path(__file__).parents[2]
 _ANNOTATION = re.compile(r"metadata\.annotations\['(.+)'\]")
@@ -22,6 +25,8 @@ _ANNOTATION = re.compile(r"metadata\.annotations\['(.+)'\]")
 
 def runs(folder: Path) -> Callable[[Play, str], Awaitable[End]]:
     """Return a behaviour that runs a container's real command, with the volumes of its pod below ``folder``."""
+
+    program = str(supervisor())
 
     async def behave(play: Play, name: str) -> End:
         pod = play.pod
@@ -33,7 +38,8 @@ def runs(folder: Path) -> Callable[[Play, str], Awaitable[End]]:
             (volumes / volume["name"]).mkdir(parents=True, exist_ok=True)
         log = volumes / f"{name}.termination"
         log.touch()
-        command = ["bwrap", *_flags(container, volumes, log), *container["command"]]
+        flags = [*_flags(container, volumes, log), "--ro-bind", program, wire.SUPERVISOR]  # as in the image
+        command = ["bwrap", *flags, *container["command"]]
         process = subprocess.Popen(command, env=_environment(container, play), stdin=subprocess.DEVNULL)
         try:
             while (code := process.poll()) is None:

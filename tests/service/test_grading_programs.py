@@ -33,7 +33,18 @@ HIDDEN: Files = {
             assert not [name for name in os.environ if "TOKEN" in name]
             assert call("auth:check", "") is False
             seen = run("sh", "-c", "ls /grader; echo $ORCHESTRATE_TOKEN").stdout.split()
-            assert seen == ["join.py", "lib", "plan.json", "pristine", "state"]
+            assert seen == ["guard", "join.py", "lib", "plan.json", "pristine", "state"]
+        """,
+    "expected.txt": "tests/test_auth.py::test_it\n",
+}
+GUARDED: Files = {
+    "tests/test_auth.py": """
+        from subject import run
+
+        def test_it():
+            assert run("sh", "-c", "kill -CONT $$").exit_code == 0
+            assert run("sh", "-c", "kill -CONT 1").exit_code == 1
+            assert "Seccomp:\\t2" in run("cat", "/proc/self/status").stdout
         """,
     "expected.txt": "tests/test_auth.py::test_it\n",
 }
@@ -67,6 +78,11 @@ def test_right_work_passes(world: GraderWorld) -> None:
     verdict = graded(world, {"src/auth.py": "def check(password):\n    return bool(password)\n"})
     assert verdict.result == "passed", lines(verdict)
     assert verdict.checks[0].actual == "1 of 1 passed"
+
+
+def test_work_cannot_aim_at_the_process_that_watches_over_it(world: GraderWorld) -> None:
+    verdict = graded(world, BEFORE, hidden=GUARDED)
+    assert verdict.result == "passed", lines(verdict)
 
 
 def test_a_termination_message_does_not_fill_the_nodes_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 /* The first process of an agent's container.
  *
  *   supervisor run -- COMMAND…    holds the lock on /ctl/alive, starts COMMAND, ends everything, tells how it went
+ *   supervisor guard -- COMMAND…  becomes COMMAND, refused the same system calls: for what another first process watches over
  *
  * The agent runs under the same user and has read this file. What it is up against:
  * - It cannot kill, trace or read its supervisor: Linux drops signals from inside the PID namespace unless its first process handles
@@ -529,8 +530,18 @@ static int run(char **command) {
     return exit_code(reason, all.command.status);
 }
 
+static int become_guarded(char **command) {
+    if (!guard()) return tell("cannot refuse system calls: %s", strerror(errno)), CANNOT_RUN;
+    execvp(command[0], command);
+    int problem = errno;
+    tell("cannot run %s: %s", command[0], strerror(problem));
+    return problem == ENOENT ? NOT_FOUND : CANNOT_RUN;
+}
+
 int main(int count, char **words) {
-    if (count > 3 && strcmp(words[1], "run") == 0 && strcmp(words[2], "--") == 0) return run(words + 3);
-    fputs("usage: supervisor run -- COMMAND…\n", stderr);
+    bool complete = count > 3 && strcmp(words[2], "--") == 0;
+    if (complete && strcmp(words[1], "run") == 0) return run(words + 3);
+    if (complete && strcmp(words[1], "guard") == 0) return become_guarded(words + 3);
+    fputs("usage: supervisor run|guard -- COMMAND…\n", stderr);
     return 2;
 }
