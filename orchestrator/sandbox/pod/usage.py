@@ -1,12 +1,10 @@
 """What an agent takes of its node's disk: looked at while it runs, so that it is ended before the node is full. Standard library only.
 
 The kubelet looks every ten seconds or so, and a disk is full sooner. Free space is known for the whole disk at once and costs one call;
-only where it shrinks, or after a while, are the agent's own folders walked, a little at a time and for a small part of the time. What is
-not to be found in any folder, such as files that are open but removed, is seen by nobody but a file system with quotas.
+only where it shrinks, or after a while, are the agent's own folders walked, a little at a time and for a small part of the time. Where
+there is too much to be looked at, there is too much. What is in no folder, such as files that are open but removed, is seen by nobody but a file
+system with quotas, and what lies in a folder that the agent has closed is seen by the kubelet alone.
 """
-
-# pathlib would double the start-up time.
-# ruff: noqa: PTH118
 
 from __future__ import annotations
 
@@ -22,6 +20,9 @@ if TYPE_CHECKING:
 
     from orchestrator.sandbox.pod.world import Places
 
+    Place = tuple["Place", bytes] | None
+    """A folder: the one that it is in and its name, so that deep ones take no more memory than others. None: where the walk begins."""
+
 AREAS = ("workspace", "output", "tmp", "home")
 """Folders that count for the agent's disk."""
 SMALL_BYTES = 16 << 20
@@ -36,10 +37,14 @@ _AT_LEAST_SECONDS = 10.0
 _REST, _LONG_REST = 20, 100
 """Times the length of a walk until the next, where the disk fills and where it does not."""
 _NAMES_AT_ONCE = 128
+_PATH_BYTES = 4000
+"""Of a path that is opened in one call: Linux takes no longer ones, and an agent can make them step by step."""
+_DEEPEST_BYTES = 64 << 10
+"""Longest path that is followed."""
 
 
 class Walk:
-    """One look at all that is in some folders. What cannot be looked at is left out."""
+    """One look at all that is in some folders. Folders that are closed to us are left out."""
 
     def __init__(self, folders: Iterable[str]) -> None:
         self.taken = dict.fromkeys(folders, 0)
@@ -54,14 +59,14 @@ class Walk:
         self._steps = self._all()
 
     def go_on(self, seconds: float) -> bool:
-        """Go on for so long. Returns whether it is at its end: all was seen, or there is no memory for the rest."""
+        """Go on for so long. Returns whether it is at its end: all was seen, or the rest lies too deep, or there is no memory for it."""
         begun = time.monotonic()
         try:
             for _ in self._steps:
                 if time.monotonic() - begun >= seconds:
                     return False
             self.whole = True
-        except MemoryError:
+        except (MemoryError, _TooDeepError):
             self._steps.close()
         finally:
             self.seconds += time.monotonic() - begun
@@ -79,12 +84,12 @@ class Walk:
                 os.close(root)
 
     def _below(self, folder: str, root: int) -> Generator[None, None, None]:
-        pending = [b""]
+        pending: list[Place] = [None]
         while pending:
             yield
             below = pending.pop()
             try:
-                opened = open_beneath(root, below or b".", os.O_RDONLY | os.O_DIRECTORY)
+                opened = _open_at(root, below)
             except OSError:
                 continue
             try:
@@ -94,7 +99,7 @@ class Walk:
             finally:
                 os.close(opened)
 
-    def _inside(self, folder: str, opened: int, below: bytes, pending: list[bytes]) -> Generator[None, None, None]:
+    def _inside(self, folder: str, opened: int, below: Place, pending: list[Place]) -> Generator[None, None, None]:
         with os.scandir(opened) as items:
             for item in items:
                 self.names += 1
@@ -105,11 +110,40 @@ class Walk:
                 except OSError:
                     continue
                 if stat.S_ISDIR(info.st_mode):
-                    pending.append(os.path.join(below, os.fsencode(item.name)))
+                    pending.append((below, os.fsencode(item.name)))
                     self.taken[folder] += info.st_blocks * 512
                 else:
                     self.taken[folder] += info.st_blocks * 512 // info.st_nlink
                     self.readable += info.st_size
+
+
+class _TooDeepError(Exception):
+    """A path is longer than anybody follows."""
+
+
+def _open_at(root: int, below: Place) -> int:
+    """Open a folder below ``root``, however deep it lies. Raises OSError and _TooDeepError."""
+    names: list[bytes] = []
+    length = 0
+    while below is not None:
+        below, name = below
+        names.append(name)
+        length += len(name) + 1
+        if length > _DEEPEST_BYTES:
+            raise _TooDeepError
+    path = b"/".join(reversed(names)) or b"."
+    folder = root
+    try:
+        while len(path) > _PATH_BYTES:
+            cut = path.rindex(b"/", 0, _PATH_BYTES)
+            deeper = open_beneath(folder, path[:cut], os.O_PATH | os.O_DIRECTORY)
+            if folder != root:
+                os.close(folder)
+            folder, path = deeper, path[cut + 1 :]
+        return open_beneath(folder, path, os.O_RDONLY | os.O_DIRECTORY)
+    finally:
+        if folder != root:
+            os.close(folder)
 
 
 class DiskWatch:
@@ -124,10 +158,10 @@ class DiskWatch:
         self._folders = list(dict.fromkeys(folder for folders, _ in self._limits for folder in folders))
         self._most_names = max(MOST_NAMES, disk_bytes >> 10)
         self._walk: Walk | None = None
-        self._room = float(disk_bytes)
-        """What could be written since the last walk without being too much."""
+        self._room = (float(disk_bytes), float(self._most_names))
+        """Bytes that could be written, and files made, since the last walk without being too much."""
         self._used = self._used_of_disk()
-        self._grown = 0
+        self._grown = (0, 0)
         """What the disk has taken since the last walk began, from whoever uses it."""
         self._rest_until = self._look_at = 0.0
         """From when on a growing disk is reason enough to walk; when to walk in any case."""
@@ -140,26 +174,29 @@ class DiskWatch:
     def is_over(self) -> bool:
         """Look a little, and return whether there is too much."""
         now, used = time.monotonic(), self._used_of_disk()
-        self._grown += max(0, used - self._used)
+        self._grown = (
+            self._grown[0] + max(0, used[0] - self._used[0]),
+            self._grown[1] + max(0, used[1] - self._used[1]),
+        )
         self._used = used
         if self._walk is None:
-            due = now >= self._look_at or (2 * self._grown > self._room and now >= self._rest_until)
-            if not due:
+            shrinks = any(2 * grown > room for grown, room in zip(self._grown, self._room, strict=True))
+            if not (now >= self._look_at or (shrinks and now >= self._rest_until)):
                 return False
-            self._walk, self._grown = Walk(self._folders), 0
+            self._walk, self._grown = Walk(self._folders), (0, 0)
         ended = self._walk.go_on(_SLICE_SECONDS)
         left = [most - sum(self._walk.taken[folder] for folder in folders) for folders, most in self._limits]
-        if min(left) < 0 or self._walk.names > self._most_names:
+        if min(left) < 0 or self._walk.names > self._most_names or (ended and not self._walk.whole):
             return True
         if ended:
             now = time.monotonic()
-            self._room = float(min(left))
+            self._room = (float(min(left)), float(self._most_names - self._walk.names))
             self._rest_until = now + _REST * self._walk.seconds
             self._look_at = now + max(_AT_LEAST_SECONDS, _LONG_REST * self._walk.seconds)
             self._walk = None
         return False
 
-    def _used_of_disk(self) -> int:
-        """Return how much of the disk is used, by all pods of the node. Raises OSError."""
+    def _used_of_disk(self) -> tuple[int, int]:
+        """Return how many bytes of the disk are used and how many files are on it, of all pods of the node. Raises OSError."""
         disk = os.statvfs(self._folders[0])
-        return (disk.f_blocks - disk.f_bfree) * disk.f_frsize
+        return (disk.f_blocks - disk.f_bfree) * disk.f_frsize, disk.f_files - disk.f_ffree
