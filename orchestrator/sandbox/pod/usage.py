@@ -2,8 +2,8 @@
 
 The kubelet looks every ten seconds or so, and a disk is full sooner. Free space is known for the whole disk at once and costs one call;
 only where it shrinks, or after a while, are the agent's own folders walked, a little at a time and for a small part of the time. Where
-there is too much to be looked at, there is too much. What is in no folder, such as files that are open but removed, is seen by nobody but a file
-system with quotas, and what lies in a folder that the agent has closed is seen by the kubelet alone.
+there is too much to be looked at, there is too much. What is in no folder, such as files that are open but removed, is seen by nobody but
+a file system with quotas, and what lies in a folder that the agent has closed is seen by the kubelet alone.
 """
 
 from __future__ import annotations
