@@ -144,7 +144,7 @@ def test_the_driver_s_settings_are_read_by_the_program():
     cluster = settings.kubernetes
     assert settings.store == f"s3://orchestrate/store?endpoint=http://store.{SYSTEM}.svc:8333"
     assert settings.backend == "kubernetes"
-    assert settings.pool == "inline"
+    assert settings.pool == "ray"
     assert cluster.drivers_namespace == "ads-eval"
     assert cluster.namespaces == ("orchestrate-trials-0", "orchestrate-trials-1")
     assert cluster.root_namespaces == ("orchestrate-trials-root",)
