@@ -276,6 +276,7 @@ def _run_plan(spec: SandboxSpec, index: int, join_seconds: int, line: str) -> di
         "workdir": os.path.normpath(spec.workdir),
         "wall_seconds": spec.limits.wall_seconds,
         "output_bytes": spec.limits.output_bytes,
+        "memory_bytes": spec.limits.memory_bytes,
         "processes": spec.limits.processes,
         "line": line,
         "join_seconds": join_seconds,

@@ -1,7 +1,8 @@
 """First process of a runner's container: ``python3 -m grader_service.pod.runner``.
 
 Takes the subject's connection, runs the hidden tests with it as descriptor 3, and delivers what became of them with its token, which the
-tests do not see. Plan: ``{"index", "command": […], "env": {…}, "workdir", "wall_seconds", "output_bytes", "line", "join_seconds"}``.
+tests do not see. Their memory has a limit below the container's: answers that take too much of it fail a test, and end no container. Plan:
+``{"index", "command": […], "env": {…}, "workdir", "wall_seconds", "output_bytes", "memory_bytes", "line", "join_seconds"}``.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import base64
 import contextlib
 import json
 import os
+import resource
 import select
 import selectors
 import signal
@@ -80,6 +82,7 @@ def run(plan: dict[str, Any], line: socket.socket, path: str) -> dict[str, Any]:
         env={**own, **plan["env"]},
         pass_fds=(_CHANNEL,),
         start_new_session=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (plan["memory_bytes"],) * 2),  # noqa: PLW1509 - there are no threads
     )
     output, cause = _watch(process, time.monotonic() + plan["wall_seconds"], plan["output_bytes"])
     code = process.wait()

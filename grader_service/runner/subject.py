@@ -19,9 +19,10 @@ import os
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 
 import orchestrate_report  # type: ignore[import-not-found]  # it lies beside this file in the runner
 
@@ -31,6 +32,7 @@ SECONDS = 20.0
 """Default time limit of one request, in seconds."""
 _CHANNEL = 3
 _LINE_BYTES = 1 << 20
+_PIECE_BYTES = 64 << 10
 _GRACE_SECONDS = 60
 
 
@@ -119,7 +121,7 @@ def _value(reply: dict[str, Any]) -> Any:
         )
     try:
         answer = json.loads(text, parse_constant=_refuse, parse_float=_finite)
-    except (ValueError, RecursionError) as wrong:
+    except (ValueError, RecursionError, MemoryError) as wrong:
         raise _died(f"its value is not JSON ({type(wrong).__name__})") from None
     if not isinstance(answer, dict) or len(answer) != 1:
         raise _died("its answer has another form than agreed")
@@ -158,7 +160,7 @@ class _Channel:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
-        self._lines: IO[bytes] | None = None
+        self._received = bytearray()
         self._over: str | None = None
 
     def exchange(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -173,7 +175,7 @@ class _Channel:
                 raise _died(self._over)
             try:
                 return self._speak(data, nonce, request["timeout"])
-            except (OSError, ValueError, RecursionError) as error:
+            except (OSError, ValueError, RecursionError, MemoryError) as error:
                 self._over = f"the subject's sandbox is gone or broken ({str(error) or type(error).__name__})"
                 raise _died(self._over) from None
 
@@ -181,18 +183,33 @@ class _Channel:
         if self._socket is None:
             orchestrate_report.note_asked()
             self._socket = socket.socket(fileno=os.dup(_CHANNEL))
-            self._lines = self._socket.makefile("rb")
+        until = time.monotonic() + seconds + _GRACE_SECONDS
         self._socket.settimeout(seconds + _GRACE_SECONDS)
         self._socket.sendall(data)
-        line = self._lines.readline(_LINE_BYTES + 1) if self._lines else b""
-        if not line.endswith(b"\n"):
-            msg = "the line ended"
-            raise ValueError(msg)
+        line = self._line(self._socket, until)
         reply = json.loads(line)
         if not isinstance(reply, dict) or not secrets.compare_digest(str(reply.pop("nonce", "")), nonce):
             msg = "a reply came to another request"
             raise ValueError(msg)
         return reply
+
+    def _line(self, subject: socket.socket, until: float) -> bytes:
+        """Receive the next line, in the memory that its bytes take however they come. Raises OSError, ValueError."""
+        looked = 0
+        while (end := self._received.find(b"\n", looked)) < 0:
+            looked = len(self._received)
+            if looked > _LINE_BYTES:
+                msg = f"its line is longer than {_LINE_BYTES} bytes"
+                raise ValueError(msg)
+            subject.settimeout(max(0.001, until - time.monotonic()))
+            part = subject.recv(_PIECE_BYTES)
+            if not part:
+                msg = "the line ended"
+                raise ValueError(msg)
+            self._received += part
+        line = bytes(self._received[:end])
+        del self._received[: end + 1]
+        return line
 
 
 _channel = _Channel()

@@ -55,7 +55,12 @@ CHECK: dict[str, Any] = {
 
 
 def graded(
-    world: GraderWorld, after: Files, check: dict[str, Any] = CHECK, hidden: Files = HIDDEN, **fields: Any
+    world: GraderWorld,
+    after: Files,
+    check: dict[str, Any] = CHECK,
+    hidden: Files = HIDDEN,
+    memory: int = 1 << 30,
+    **fields: Any,
 ) -> Verdict:
     world.task(BEFORE, [check], hidden=hidden)
     world.left(after)
@@ -66,7 +71,7 @@ def graded(
         async with FaultServer() as server:
             server.kubelet.play("g-*", played)
             async with grading_pods(server, **fields) as pairs:
-                own = world.grading()
+                own = world.grading(runner_memory_bytes=memory)
                 verdict = await grade(replace(own, tools=replace(own.tools, pairs=pairs)), RUN, TRIAL)
             assert all(pod["metadata"].get("deletionTimestamp") for pod in server.pods(NAMESPACE))
             return verdict
@@ -83,6 +88,25 @@ def test_right_work_passes(world: GraderWorld) -> None:
 def test_work_cannot_aim_at_the_process_that_watches_over_it(world: GraderWorld) -> None:
     verdict = graded(world, BEFORE, hidden=GUARDED)
     assert verdict.result == "passed", lines(verdict)
+
+
+KEPT: Files = {
+    "tests/test_auth.py": """
+        from subject import script
+
+        def test_it():
+            answers = [script("result = [[]] * 200_000") for _ in range(20)]
+            assert answers == []
+        """,
+    "expected.txt": "tests/test_auth.py::test_it\n",
+}
+
+
+@pytest.mark.slow
+def test_answers_for_which_the_tests_have_no_memory_fail_them(world: GraderWorld) -> None:
+    verdict = graded(world, BEFORE, hidden=KEPT, memory=128 << 20)
+    assert verdict.result == "failed", lines(verdict)
+    assert "MemoryError" in lines(verdict)
 
 
 def test_a_termination_message_does_not_fill_the_nodes_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
