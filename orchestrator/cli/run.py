@@ -306,6 +306,7 @@ class Here:
         """Start the services, ask the models of the agents that have something to run, drive the run, print its report."""
         from orchestrator.cli.announce import announce_probe, ending
         from orchestrator.cli.progress import Progress
+        from orchestrator.driver.collector import spare_the_old
         from orchestrator.driver.local import open_local
         from orchestrator.errors import InfrastructureError, LeaseLostError, RefusedError
         from orchestrator.plan.cost import nano
@@ -317,6 +318,7 @@ class Here:
             stop.hint = f"Go on with: {program()} resume {manifest.run}"
             stop.outlived = place.backend.fetches
             limit = manifest.limits.cost_usd
+            spare_the_old()
             with Progress(spent=spent, limit=None if limit is None else nano(limit)) as progress:
                 try:
                     async with local.watching(manifest.run, progress.spending):

@@ -40,7 +40,7 @@ def gateway(
     if config is None:
         run_async(serve_gateway(sys.stdin.buffer.readline()))
         return
-    _log_plainly()
+    _settle_in()
     run_async(serve_cluster_gateway(config))
 
 
@@ -49,7 +49,7 @@ def relay(config: ConfigOption) -> None:
     """Serve a relay of a cluster until SIGTERM."""
     from orchestrator.wiring import serve_relay
 
-    _log_plainly()
+    _settle_in()
     run_async(serve_relay(config))
 
 
@@ -58,14 +58,17 @@ def reaper(config: ConfigOption) -> None:
     """Clean up after dead drivers of a cluster until SIGTERM."""
     from orchestrator.driver.kubernetes.reaper import serve_reaper
 
-    _log_plainly()
+    _settle_in()
     run_async(serve_reaper(config))
 
 
-def _log_plainly() -> None:
-    """Log what services say as plain lines on standard error."""
+def _settle_in() -> None:
+    """Log what services say as plain lines on standard error, and live long."""
     import logging
 
+    from orchestrator.driver.collector import spare_the_old
+
+    spare_the_old()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     for noisy in ("botocore", "boto3", "urllib3", "aiohttp", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from orchestrator import wiring
 from orchestrator.dataset.staging import Stager, staging
+from orchestrator.driver.collector import spare_the_old
 from orchestrator.driver.kubernetes.services import cluster_services
 from orchestrator.driver.process import this_process
 from orchestrator.driver.purse import open_allowance
@@ -133,6 +134,7 @@ class SupervisorActor:
     async def _work(self, line: ActorLine, generation: int) -> None:
         supervisor = Supervisor(self._index, generation, line, self._assignment.slots[self._index])
         async with open_desk(self._assignment, supervisor.name) as desk:
+            spare_the_old()
             crew = wiring.crew(
                 settings=desk.settings,
                 store=desk.store,

@@ -24,6 +24,7 @@ from bench_client import serving
 from launch_world import PlayedGateway, delivery_of, whole
 from pod_world import RUN, SETTINGS, spec_of
 
+from orchestrator.driver.collector import spare_the_old
 from orchestrator.sandbox.kubernetes.api import Api
 from orchestrator.sandbox.kubernetes.backend import KubernetesBackend
 from orchestrator.sandbox.kubernetes.connect import plain
@@ -69,6 +70,7 @@ def resident() -> float:
 
 
 async def fly(count: int) -> dict[str, object]:
+    spare_the_old()  # as a driver does
     lags, gateway, running = Lags(), Instant(), 0
     spaces = tuple(f"trials-{number}" for number in range(SHARDS))
     settings: Kubernetes = SETTINGS.model_copy(update={"namespaces": spaces})
