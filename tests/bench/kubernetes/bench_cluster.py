@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "cluster"))
 
@@ -230,17 +231,17 @@ def trials(installed: Release, count: int, at_once: int, pool: str) -> tuple[dic
     left = runs.check(run)
     seen.end()
     first = min(times["created"] for times in seen.times.values())
-    graded = _last_verdict(runs, run)
+    committed, graded = (_written(runs, run, what) for what in ("outcomes", "grades"))
     used, driving = meter.used(first)
     return {
-        "trials_a_minute": round(count / (graded - first) * 60, 1),
+        "trials_a_minute": round(count / (max(graded.values()) - first) * 60, 1),
         "driver_cpu_s_a_trial": round(driving / count, 4),
         "driver_cpu_s_a_trial_with_start": round(used / count, 4),
         "cpu_s_a_trial": {
             name: round((after[name] - spent) / count, 3) for name, spent in before.items() if name in after
         },
         "lost_launches": sum(left.causes.values()),
-        "phases": {**_pod_phases(seen), **_store_phases(left)},
+        "phases": {**_pod_phases(seen), **_store_phases(left), **_verdict_phases(seen, committed, graded)},
     }, seen
 
 
@@ -258,8 +259,22 @@ def _store_phases(left: Left) -> dict[str, float]:
     }
 
 
-def _last_verdict(runs: Runs, run: str) -> float:
-    """Return when the last verdict was written, by the store's clock, which is this machine's."""
+def _verdict_phases(seen: Witness, committed: dict[str, float], graded: dict[str, float]) -> dict[str, float]:
+    """Return how long verdicts took. The store's times are whole seconds: half of one is added where they meet others."""
+    created = {
+        pod["metadata"]["annotations"][names.TRIAL]: seen.times[name]["created"]
+        for name, pod in seen.pods.items()
+        if "created" in seen.times[name]
+    }
+    wholes = [graded[trial] + 0.5 - began for trial, began in created.items() if trial in graded]
+    return {
+        "committed to verdict, mean": round(statistics.fmean(graded[trial] - committed[trial] for trial in graded), 2),
+        "created to verdict": round(statistics.median(wholes), 2),
+    }
+
+
+def _written(runs: Runs, run: str, what: str) -> dict[str, float]:
+    """Return when each trial's last ``outcomes`` or ``grades`` was written, by the store's clock, which is this machine's."""
     import boto3
     from botocore.config import Config
 
@@ -272,8 +287,12 @@ def _last_verdict(runs: Runs, run: str) -> float:
         region_name="us-east-1",
         config=Config(s3={"addressing_style": "path"}),
     )
-    pages = client.get_paginator("list_objects_v2").paginate(Bucket="orchestrate", Prefix=f"store/grades/{run}/")
-    return float(max(each["LastModified"].timestamp() for page in pages for each in page["Contents"]))
+    pages = client.get_paginator("list_objects_v2").paginate(Bucket="orchestrate", Prefix=f"store/{what}/{run}/")
+    found: dict[str, float] = {}
+    for each in (each for page in pages for each in page["Contents"]):
+        trial = unquote(each["Key"].split("/")[3])
+        found[trial] = max(found.get(trial, 0.0), each["LastModified"].timestamp())
+    return found
 
 
 def main(count: int = 60, at_once: int = 20, pool: str = "ray") -> dict[str, Any]:
