@@ -5,7 +5,7 @@ A run in the order of its life: ``order`` (what was typed, and all that it names
 left, to its end), ``inline`` or ``ray`` (the pools). ``single``, ``validate`` with ``proof``, and ``rerun`` begin runs of other kinds.
 
 Beside it: ``lease`` and ``lookout`` (who drives, from inside and outside), ``wishes`` (what people want of it), ``limits``, ``purse`` and
-``estimate`` (money), ``breaker`` and ``tally`` (what trials report), ``services``, ``child``, ``process``, ``scratch`` and ``probe`` (other
-processes), ``committed``, ``standing``, ``overview`` and ``dataset`` (what the store holds of runs), ``kubernetes`` (runs that a Job of a
-cluster drives), ``gc``, ``doctor``.
+``estimate`` (money), ``breaker`` and ``tally`` (what trials report), ``collector`` (this process's garbage), ``services``, ``child``,
+``process``, ``scratch`` and ``probe`` (other processes), ``committed``, ``standing``, ``overview`` and ``dataset`` (what the store holds of
+runs), ``kubernetes`` (runs that a Job of a cluster drives), ``gc``, ``doctor``.
 """
