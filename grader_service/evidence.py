@@ -20,6 +20,9 @@ from orchestrator.records.state import FrozenState
 from orchestrator.records.verdict import GradingError
 from orchestrator.spec.task import Task
 
+_MANIFESTS = 8
+"""Runs whose manifests are kept."""
+
 
 class NothingToGradeError(Exception):
     """There is no such trial, or it is not committed. ``status`` is the HTTP status that says so."""
@@ -44,13 +47,16 @@ def permanent(message: str) -> PermanentError:
     return PermanentError(GradingError(type="evidence", message=message))
 
 
-async def find_trial(store: ObjectStore, run: str, trial: TrialId) -> Committed:
+async def find_trial(
+    store: ObjectStore, run: str, trial: TrialId, known: dict[str, RunManifest] | None = None
+) -> Committed:
     """Return the trial's task and its winning outcome: the only one of class ``result``.
 
-    Several launches that claim to be the result are a ``problem`` of what is returned. Raises NothingToGradeError, StoreError.
+    Several launches that claim to be the result are a ``problem`` of what is returned. ``known`` keeps the manifests of the last runs: they
+    never change, and that of a large suite takes long to read. Raises NothingToGradeError, StoreError.
     """
     try:
-        manifest = RunManifest.from_bytes(await store.get(keys.manifest(run)), keys.manifest(run))
+        manifest = await _manifest(store, run, {} if known is None else known)
     except NotFoundError as error:
         msg = f"there is no run {run!r}"
         raise NothingToGradeError(msg) from error
@@ -75,6 +81,16 @@ async def find_trial(store: ObjectStore, run: str, trial: TrialId) -> Committed:
         problem = f"{len(won)} launches of {trial} claim to be the result, or the marker names another trial"
         return Committed(planned=planned, outcome=won[0], problem=problem)
     return Committed(planned=planned, outcome=won[0])
+
+
+async def _manifest(store: ObjectStore, run: str, known: dict[str, RunManifest]) -> RunManifest:
+    found = known.get(run)
+    if found is None:
+        key = keys.manifest(run)
+        found = known[run] = RunManifest.from_bytes(await store.get(key), key)
+        if len(known) > _MANIFESTS:
+            del known[next(iter(known))]
+    return found
 
 
 async def _all(store: ObjectStore, names: list[str]) -> list[bytes]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from grader_service.checks.case import Case, PermanentError, Tools
@@ -19,7 +19,7 @@ from grader_service.evidence import Committed, fetch_state, fetch_task, find_tri
 from orchestrator.interfaces import BundleSource, ObjectStore
 from orchestrator.records import keys
 from orchestrator.records.ids import TrialId, launch_id
-from orchestrator.records.manifest import ManifestTask
+from orchestrator.records.manifest import ManifestTask, RunManifest
 from orchestrator.records.verdict import CheckResult, GradingError, Verdict
 from orchestrator.spec.base import digest
 from orchestrator.spec.checks import AnyOfCheck, Check, CommandCheck, FinalCheck, Invariant
@@ -39,6 +39,8 @@ class Grading:
     """Version of this service with the digest of its sources."""
     shared: bool = False
     """The group of the scratch folder may read what is in it: a checker with another user does."""
+    manifests: dict[str, RunManifest] = field(default_factory=dict)
+    """Of the last runs, by run."""
 
 
 async def grade(grading: Grading, run: str, trial: TrialId) -> Verdict:
@@ -46,13 +48,15 @@ async def grade(grading: Grading, run: str, trial: TrialId) -> Verdict:
 
     Raises NothingToGradeError, StoreError and SandboxError; the last two may pass.
     """
-    committed = await find_trial(grading.store, run, trial)
+    committed = await find_trial(grading.store, run, trial, grading.manifests)
     grader = grader_digest(grading, committed.planned)
     key = keys.verdict(run, trial, grader)
     if await grading.store.exists(key):
         return Verdict.from_bytes(await grading.store.get(key), key)
     verdict = await _evaluate(grading, run, trial, committed, grader)
-    await grading.store.create(key, verdict.to_bytes())
+    data = verdict.to_bytes()
+    if await grading.store.create(key, data):
+        return Verdict.from_bytes(data, key)
     return Verdict.from_bytes(await grading.store.get(key), key)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import tarfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,8 @@ from grader_world import RUN, TRIAL, GraderWorld, entries_and_tar, lines
 
 from grader_service.child.assemble import EvidenceError, assemble, read_entries
 from grader_service.evidence import NothingToGradeError
+from grader_service.grade import grade
+from orchestrator.records import keys
 
 CHECKS = [{"id": "answer", "type": "files", "path": "answer.txt", "equals": "42\n"}]
 BEFORE = {"answer.txt": "0\n"}
@@ -179,3 +183,33 @@ def test_a_file_that_is_called_pristine_and_was_never_given_is_found_whatever_is
     verdict = world.grade()
     assert verdict.error.type == "evidence"
     assert "made/up" in verdict.error.message
+
+
+def test_the_manifest_of_a_run_is_read_once_by_a_service(world: GraderWorld) -> None:
+    world.task(BEFORE, CHECKS)
+    world.left(AFTER)
+    grading, asked = world.grading(), Counter[str]()
+    get = grading.store.get
+
+    async def counting(key: str) -> bytes:
+        asked[key] += 1
+        return await get(key)
+
+    object.__setattr__(grading, "store", Counted(grading.store, counting))
+
+    async def several() -> list[str]:
+        return [(await grade(grading, RUN, TRIAL)).result for _ in range(3)]
+
+    assert asyncio.run(several()) == ["passed"] * 3
+    assert asked[keys.manifest(RUN)] == 1
+    assert sum(count for key, count in asked.items() if key.startswith("grades/")) == 2  # whoever wrote it knows it
+
+
+class Counted:
+    """A store whose ``get`` is another one."""
+
+    def __init__(self, store: Any, get: Any) -> None:
+        self._store, self.get = store, get
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
