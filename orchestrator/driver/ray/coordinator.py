@@ -27,6 +27,7 @@ from orchestrator.driver.ray.messages import (
     LaunchForfeited,
     LaunchSettled,
     Orders,
+    PhaseEntered,
     Report,
 )
 from orchestrator.driver.ray.outbox import Outbox
@@ -209,6 +210,8 @@ class Coordinator:
 
     def _note(self, event: Event) -> None:
         match event:
+            case PhaseEntered(trial, phase):
+                self._breaker.phase(trial, phase)
             case LaunchFailed(trial, launch, cause, message):
                 self._breaker.launch_failed(trial, launch, cause, message)
             case Ended(trial):
