@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
+from orchestrator.beside import beside
 from orchestrator.driver.process import is_gone, this_process
 from orchestrator.driver.wishes import is_stop, last_wish, lift, next_wish
 from orchestrator.errors import HeldError, LeaseLostError, NotFoundError, OrchestrateError, RefusedError, StoreError
@@ -176,13 +177,14 @@ class Lease(LeaseView):
         """Called with the seconds for which the store has not answered, once for each time that it does not."""
 
     async def renew_for_ever(self) -> None:
-        """Give signs of life until the run is taken over."""
+        """Give signs of life. Raises LeaseLostError once the run is taken over."""
         self._watch_silence()
         try:
             while True:
                 with contextlib.suppress(StoreError):
-                    if not await self.beat():
-                        return
+                    await self.beat()
+                if self.lost is not None:
+                    raise self.lost
                 await asyncio.sleep(self._timing.beat_s)
         finally:
             if self._alarm is not None:
@@ -321,35 +323,17 @@ async def drive_run(
     if attended:
         seen = await lift(store, run, seen)
     lease = Lease(store, claim, timing, status, seen)
-    renewing = asyncio.create_task(lease.renew_for_ever())
-    body, inside = asyncio.current_task(), True
-    assert body is not None  # noqa: S101 - an async context manager runs in a task
     ending: tuple[ReleaseReason, str] = ("failed", "")
-
-    def ended(renewal: asyncio.Task[None]) -> None:
-        """Cancel the body: the run was lost, or a mistake in this program ended the signs of life."""
-        if inside and not renewal.cancelled() and (lease.lost is not None or renewal.exception() is not None):
-            body.cancel()
-
-    renewing.add_done_callback(ended)
     try:
-        yield lease
+        async with beside(lease.renew_for_ever()):
+            yield lease
         ending = lease.ending or ("ended", "")
     except asyncio.CancelledError:
-        if lease.lost is not None:
-            body.uncancel()
-            raise lease.lost from None
-        if renewing.done() and not renewing.cancelled() and (mistake := renewing.exception()) is not None:
-            body.uncancel()
-            raise mistake from None
         ending = lease.ending or ("stopped", "at once")
         raise
     except OrchestrateError as error:
         ending = ("failed", str(error))
         raise
     finally:
-        inside = False  # what the renewal finds from here on concerns nobody
-        renewing.cancel()
-        await asyncio.gather(renewing, return_exceptions=True)
         if lease.lost is None:
             await lease.release(*ending)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from orchestrator.beside import beside
 from orchestrator.errors import LeaseLostError
 from orchestrator.sandbox.kubernetes import names
 from orchestrator.sandbox.kubernetes.api import Api
@@ -117,37 +118,23 @@ async def held(lease: RunLease, beat: Beat | None = None) -> AsyncIterator[None]
     """
     beat = beat or Beat()
     await _first(lease, beat)
-    body = asyncio.current_task()
-    assert body is not None  # noqa: S101 - an async context manager runs in a task
-    lost: list[LeaseLostError] = []
-
-    async def renew_for_ever() -> None:
-        pause = beat.renew
-        while True:
-            await asyncio.sleep(pause)
-            try:
-                await lease.renew()
-                pause = beat.renew
-            except LeaseLostError as error:
-                lost.append(error)
-                body.cancel()
-                return
-            except ApiError as error:
-                pause = max(beat.again, error.retry_after or 0.0)
-
-    renewing = asyncio.create_task(renew_for_ever())
     try:
-        yield
-    except asyncio.CancelledError:
-        if lost:
-            body.uncancel()
-            raise lost[0] from None
-        raise
+        async with beside(_renew_for_ever(lease, beat)):
+            yield
     finally:
-        renewing.cancel()
-        await asyncio.gather(renewing, return_exceptions=True)
-        if not lost:
-            await lease.release()
+        await lease.release()  # nothing where another one has it
+
+
+async def _renew_for_ever(lease: RunLease, beat: Beat) -> None:
+    """Write signs of life. Raises LeaseLostError."""
+    pause = beat.renew
+    while True:
+        await asyncio.sleep(pause)
+        try:
+            await lease.renew()
+            pause = beat.renew
+        except ApiError as error:
+            pause = max(beat.again, error.retry_after or 0.0)
 
 
 async def _first(lease: RunLease, beat: Beat) -> None:
