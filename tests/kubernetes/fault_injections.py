@@ -63,6 +63,20 @@ async def _resets(server: FaultServer, request: web.Request, asked: Asked, injec
     return _aborted(request)
 
 
+async def _resets_then_commits(
+    server: FaultServer, request: web.Request, asked: Asked, injection: Injection
+) -> web.StreamResponse:
+    """The connection is lost, and the request is done a moment later."""
+    await request.read()
+
+    async def later() -> None:
+        await asyncio.sleep(injection.options.get("seconds", 0.05))
+        await server.serve(request, asked)
+
+    injection.options["task"] = asyncio.ensure_future(later())
+    return _aborted(request)
+
+
 async def _hangs(server: FaultServer, request: web.Request, asked: Asked, injection: Injection) -> web.StreamResponse:
     await request.read()
     await server.down.wait()
@@ -261,6 +275,7 @@ FAULTS: dict[str, tuple[tuple[str, ...], Fault]] = {
     "post_commits_then_504": (("create",), _commits_then(504, "request did not complete within the allowed timeout")),
     "post_commits_then_timeout": (("create",), _commits_then_hangs),
     "post_commits_then_reset": (("create",), _commits_then_resets),
+    "reset_then_done": (("create",), _resets_then_commits),
     "delete_commits_then_500": (("delete",), _commits_then(500, "Internal error occurred")),
     "update_commits_then_500": (("update",), _commits_then(500, "Internal error occurred")),
     "reset": (_ALL, _resets),

@@ -55,7 +55,7 @@ PASSING = [
     "throttled", "throttled_retry_after", "error_before_commit", "unavailable_before_commit", "post_commits_then_500",
     "post_commits_then_503", "post_commits_then_504", "post_commits_then_timeout", "post_commits_then_reset", "reset", "hangs", "slow",
     "truncated_json", "reset_mid_chunk", "page_of_a_proxy", "api_server_restarts", "token_refused", "forbidden_once", "quota_conflict",
-    "quota", "webhook_timeout", "webhook_timeout_after_commit",
+    "quota", "webhook_timeout", "webhook_timeout_after_commit", "reset_then_done",
 ]  # fmt: skip
 """Faults of a create after which there is a pod all the same, and one only."""
 FATAL = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -681,6 +682,27 @@ def test_a_pod_that_was_made_while_its_launch_was_stopped_is_deleted() -> None:
         await around.pods.close()  # type: ignore[attr-defined]
         while around.server.pods():
             await asyncio.sleep(0.005)
+
+    inside(use)
+
+
+@pytest.mark.parametrize("fault", ["slow", "reset_then_done", "post_commits_then_timeout", "post_commits_then_reset"])
+@pytest.mark.parametrize("way", ["stopped", "left"])
+def test_a_create_that_was_cut_off_leaves_no_pod(fault: str, way: str) -> None:
+    async def use(around: World) -> None:
+        around.play(agent=60)
+        around.server.inject(fault, verb="create", seconds=0.05)
+        with contextlib.suppress(SandboxError):
+            async with around.pods.open(around.spec()) as sandbox:
+                while not around.server.counts["create", "pods"]:
+                    await asyncio.sleep(0)
+                if way == "left":
+                    raise SandboxError("the gateway has forgotten it", cause="gateway_restarted")
+                await sandbox.stop()
+                assert (await sandbox.ended()).cause == "stopped"
+        await around.pods.close()  # type: ignore[attr-defined]
+        await asyncio.sleep(0.2)
+        assert around.server.pods() == []
 
     inside(use)
 

@@ -94,6 +94,14 @@ class Creator:
         self._clock = clock
         self._sleep = sleep
         self._rooms: dict[str, _Room] = {}
+        self._sent: dict[tuple[str, str], asyncio.Task[dict[str, Any]]] = {}
+        """Creates that are under way, or have failed so that nobody knows what they did; by namespace and name."""
+
+    async def close(self) -> None:
+        """Give up what is under way: nobody can hear of it any more."""
+        for sent in self._sent.values():
+            sent.cancel()
+        await asyncio.gather(*self._sent.values(), return_exceptions=True)
 
     @property
     def waiting(self) -> str:
@@ -110,7 +118,8 @@ class Creator:
     async def create(self, namespace: str, pod: Mapping[str, Any]) -> Created:
         """Create a pod, or find the one that has its name.
 
-        A quota that is full is waited for without limit. Raises ApiError when nothing helps or patience is over.
+        A quota that is full is waited for without limit. Raises ApiError when nothing helps or patience is over. Whoever is cancelled may
+        leave a pod behind, or one that comes a moment later: ``settled`` waits for that.
         """
         name = str(pod["metadata"]["name"])
         room = self._rooms.setdefault(namespace, _Room())
@@ -148,6 +157,16 @@ class Creator:
                 self._deletes.healthy(self._clock() - began)
                 self.freed(namespace)
                 return done
+
+    def is_open(self, namespace: str, name: str) -> bool:
+        """Return whether a create is under way, or has failed so that nobody knows what it did."""
+        return (namespace, name) in self._sent
+
+    async def settled(self, namespace: str, name: str) -> bool:
+        """Wait until a create that ``is_open`` was answered. False: nobody knows whether it was done, or will be in a moment."""
+        sent = self._sent.pop((namespace, name))
+        await asyncio.wait({sent})
+        return not sent.cancelled() and not _unsure(sent.exception())
 
     def freed(self, namespace: str) -> None:
         """Tell that a pod of the namespace has gone: there may be room."""
@@ -193,7 +212,7 @@ class Creator:
         self.requests["create"] += 1
         began = self._clock()
         try:
-            made = await self._api.create(PODS, namespace, pod)
+            made = await self._send(namespace, name, pod)
         except ApiError as error:
             _tell(self._limiter, error, self._clock() - began)
             if error.fault.remedy is not Remedy.LOOK and error.cause != "already_exists":
@@ -205,6 +224,19 @@ class Creator:
         self._limiter.healthy(self._clock() - began)
         return Created(made, existed=False)
 
+    async def _send(self, namespace: str, name: str, pod: Mapping[str, Any]) -> dict[str, Any]:
+        """Send a create, to its end in any case: cut off, it might be done all the same."""
+        key = namespace, name
+        sent = self._sent[key] = asyncio.create_task(self._api.create(PODS, namespace, pod))
+
+        def answered(_: asyncio.Task[dict[str, Any]]) -> None:
+            sure = not sent.cancelled() and not _unsure(sent.exception())
+            if sure and self._sent.get(key) is sent:
+                del self._sent[key]
+
+        sent.add_done_callback(answered)
+        return await asyncio.shield(sent)
+
     async def _found(self, namespace: str, name: str) -> Created | None:
         patience = Patience(self._clock, self._sleep)
         while True:
@@ -215,6 +247,10 @@ class Creator:
                 await patience.again(error)
             else:
                 return None if there is None else Created(there, existed=True)
+
+
+def _unsure(error: BaseException | None) -> bool:
+    return error is not None and not (isinstance(error, ApiError) and not error.fault.unsure)
 
 
 def _tell(limiter: Limiter, error: ApiError, seconds: float) -> None:

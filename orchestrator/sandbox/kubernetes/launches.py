@@ -120,6 +120,7 @@ class RunPods:
             await asyncio.wait(self._burials, timeout=_CLOSE_SECONDS)
         for task in self._burials:
             task.cancel()
+        await self._means.creator.close()
 
     # --- create or adopt ---------------------------------------------------------------------------------------------------------------
 
@@ -228,12 +229,17 @@ class RunPods:
 
     async def _delete_if_made(self, spec: SandboxSpec, shard: Shard) -> None:
         """Delete the pod of a launch that nobody waits for any more, whose creation may have been on its way."""
+        namespace, name, creator = shard.pods.namespace, names.pod_name(spec.name), self._means.creator
         with contextlib.suppress(ApiError):  # what is left then is the reaper's
-            there = await self._find(shard, names.pod_name(spec.name))
+            there = await self._find(shard, name)
+            if there is None and creator.is_open(namespace, name):
+                sure = await creator.settled(namespace, name)
+                there = await self._find(shard, name)
+                if there is None and not sure:
+                    await asyncio.sleep(self._means.pace.settle)
+                    there = await self._find(shard, name)
             if there is not None and _launch_of(there) == spec.name:
-                await self._means.creator.delete(
-                    shard.pods.namespace, names.pod_name(spec.name), uid=there["metadata"]["uid"]
-                )
+                await creator.delete(namespace, name, uid=there["metadata"]["uid"])
 
     def _give_up(self, shard: Shard, view: PodView) -> None:
         async def delete() -> None:
