@@ -40,7 +40,9 @@ def _table() -> dict[str, dict[str, set[tuple[str, str, str]]]]:
             SHARDS[2]: PODS | EVENTS,
         }
     expected[_account("orchestrate-grader", "grader")] = {GRADING: PODS | EVENTS}
-    expected[_account(SYSTEM, "reaper")] = dict.fromkeys((*SHARDS, GRADING), REAPED)
+    expected[_account(SYSTEM, "reaper")] = dict.fromkeys((*SHARDS, GRADING), REAPED) | {
+        SHARDS[0]: REAPED | {("coordination.k8s.io", "leases", "delete")}
+    }
     expected["Group /search"] = {DRIVERS[0]: SUBMITTED}
     return expected
 

@@ -62,6 +62,7 @@ def _expected(installed: Release) -> dict[str, set[Right]]:
     for namespace in (installed.trials, installed.root, installed.grading):
         reaper |= _rights(namespace, "", "pods", "get", "list", "watch", "delete")
         reaper |= _rights(namespace, "coordination.k8s.io", "leases", "get", "list", "watch")
+    reaper |= _rights(installed.trials, "coordination.k8s.io", "leases", "delete")
     grader = _rights(installed.grading, "", "pods", *made) | _rights(installed.grading, "", "events", "list")
     person = (
         _rights(installed.drivers, "batch", "jobs", "create", "get", "list", "delete")

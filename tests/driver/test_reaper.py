@@ -107,6 +107,46 @@ def test_after_a_full_grace_what_has_ended_or_never_began_is_deleted_and_nothing
     play(course)
 
 
+def test_the_lease_of_a_run_goes_after_its_last_pod_and_a_full_grace(play) -> None:
+    async def course(world: World) -> None:
+        for run in (RUN, names.run_hash("driven"), names.run_hash("with a pod")):
+            await world.lease(run)
+        world.add("over", OVER)
+        world.add("running", RUNNING, run=names.run_hash("with a pod"))
+
+        async def leases() -> set[str]:
+            await world.renew(names.run_hash("driven"))
+            return {each["metadata"]["name"].removeprefix("run-") for each in await world.api.list(LEASES, TRIALS)}
+
+        for seconds in (0, 899, 2):  # the pod goes with the third look
+            await world.look(seconds)
+            assert len(await leases()) == 3
+        await world.look(2)
+        assert await leases() == {names.run_hash("driven"), names.run_hash("with a pod")}
+        await world.lease()  # a driver has come back
+        await world.look(2)
+        assert len(await leases()) == 3
+
+    play(course)
+
+
+def test_a_lease_that_is_renewed_in_the_last_moment_stays(play) -> None:
+    async def course(world: World) -> None:
+        await world.lease()
+        await world.look()
+        delete, world.api.delete = world.api.delete, None  # type: ignore[assignment]
+
+        async def renewed(*words: Any, **more: Any) -> bool:
+            await world.renew()
+            return await delete(*words, **more)
+
+        world.api.delete = renewed  # type: ignore[assignment]
+        await world.look(1000)
+        assert len(await world.api.list(LEASES, TRIALS)) == 1
+
+    play(course)
+
+
 def test_a_driver_that_renews_keeps_its_pods_for_ever(play) -> None:
     async def course(world: World) -> None:
         await world.lease()

@@ -297,10 +297,11 @@ class FaultServer:
         found = self.objects.get(key)
         if found is None:
             return status(404, f'{asked.resource} "{asked.name}" not found')
-        uid = (options.get("preconditions") or {}).get("uid", found["metadata"]["uid"])
-        if uid != found["metadata"]["uid"]:
-            words = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {found['metadata']['uid']}"
-            return status(409, words, reason="Conflict")
+        for field, word in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+            is_, wanted = found["metadata"][field], (options.get("preconditions") or {}).get(field)
+            if wanted not in (None, is_):
+                words = f"Precondition failed: {word} in precondition: {wanted}, {word} in object meta: {is_}"
+                return status(409, words, reason="Conflict")
         if asked.resource == "pods":
             await self.kubelet.delete(key, options.get("gracePeriodSeconds"))
         else:

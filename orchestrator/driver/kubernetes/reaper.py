@@ -3,7 +3,7 @@
 It trusts nothing but what it saw itself. A driver is away when its run's Lease did not change for a while on this process's own clock, and
 every reading in between succeeded: one that failed starts the clocks of all runs anew. Nothing is deleted before a full grace, nothing that
 still runs (a pod's own deadline ends it, and its freezer delivers), and only by name with the uid that was seen. A run that is driven
-again within the grace finds all of its pods.
+again within the grace finds all of its pods. Its Lease goes after its last pod; a driver that comes later makes another.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import contextlib
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,7 +106,8 @@ class Reaper:
         self._looks += 1
         try:
             leases = await self._leases()
-            self._ledger.note({**dict.fromkeys(self._strays, _NO_LEASE), **leases}, self.clock())
+            marks = {run: f"{about.get('uid')} {about.get('resourceVersion')}" for run, about in leases.items()}
+            self._ledger.note({**dict.fromkeys(self._strays, _NO_LEASE), **marks}, self.clock())
             pods = await self._pods(leases)
         except ApiError as error:
             self._ledger.failed()
@@ -118,11 +119,12 @@ class Reaper:
             [pod for pod, silent in away if silent >= self.config.grace_seconds and may_go(pod)], now
         )
         await self._seal_all([pod for pod, _ in away if agent_has_ended(pod)])
+        await self._delete_leases(leases, {_run_of(pod) for pod in pods}, now)
 
     def _silent_s(self, pod: Mapping[str, Any], now: float) -> float:
         return self._ledger.silent_s(_run_of(pod), now)
 
-    async def _pods(self, leases: Mapping[str, str]) -> list[dict[str, Any]]:
+    async def _pods(self, leases: Iterable[str]) -> list[dict[str, Any]]:
         """Return the pods of runs whose driver is away, and now and then all: there are some of runs without a Lease.
 
         Pods without a run, such as a grader's, belong to who made them.
@@ -149,14 +151,28 @@ class Reaper:
         ]
         return [pod for pods in found for pod in pods]
 
-    async def _leases(self) -> dict[str, str]:
-        """Return the mark of each run's Lease."""
-        marks = {}
-        for namespace in self.config.namespaces:
-            for lease in await self.api.list(LEASES, namespace, labels=f"{names.SELECTOR},{names.RUN_LABEL}"):
-                about = lease["metadata"]
-                marks[_run_of(lease)] = f"{about.get('uid')} {about.get('resourceVersion')}"
-        return marks
+    async def _leases(self) -> dict[str, Mapping[str, Any]]:
+        """Return the metadata of each run's Lease."""
+        return {
+            _run_of(lease): lease["metadata"]
+            for namespace in self.config.namespaces
+            for lease in await self.api.list(LEASES, namespace, labels=f"{names.SELECTOR},{names.RUN_LABEL}")
+        }
+
+    async def _delete_leases(self, leases: Mapping[str, Mapping[str, Any]], with_pods: Set[str], now: float) -> None:
+        """Delete the Leases of runs that have no pods and were not driven for a full grace, if they are still as they were read."""
+        for run, about in leases.items():
+            if run in with_pods or self._ledger.silent_s(run, now) < self.config.grace_seconds:
+                continue
+            if self.clock() - now >= self.config.look_seconds:
+                return
+            where = about["namespace"], about["name"]
+            try:
+                if await self.api.delete(LEASES, *where, uid=about["uid"], version=about["resourceVersion"]):
+                    log.info("lease %s was deleted: its run has no pods and is not driven any more", about["name"])
+            except ApiError as error:
+                log.warning("lease %s is left for the next look: %s", about["name"], error)
+            await self.sleep(1 / self.config.deletes_per_second)
 
     def _is_sealed(self, uid: str) -> bool:
         number = self._sealed.get(uid, 0)

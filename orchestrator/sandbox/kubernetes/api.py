@@ -150,16 +150,18 @@ class Api:
         name: str,
         *,
         uid: str | None = None,
+        version: str | None = None,
         grace_seconds: int | None = None,
         propagation: str | None = None,
     ) -> bool:
-        """Ask for an object to be deleted; only the one with this ``uid``. ``grace_seconds`` None: the object's own.
+        """Ask for an object to be deleted; only the one with this ``uid``, and as it was at this resourceVersion. ``grace_seconds`` None:
+        the object's own.
 
-        Returns False when it is not there, or another has its name. Raises ApiError.
+        Returns False when it is not there, has changed, or another has its name. Raises ApiError.
         """
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
-        if uid is not None:
-            options["preconditions"] = {"uid": uid}
+        if wanted := {key: each for key, each in (("uid", uid), ("resourceVersion", version)) if each is not None}:
+            options["preconditions"] = wanted
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
         if propagation is not None:
