@@ -81,6 +81,7 @@ async def _evaluate(grading: Grading, run: str, trial: TrialId, committed: Commi
         launch=outcome.launch,
         state_sha256=outcome.state.sha256 if outcome.state else None,
         grader_digest=grader,
+        grader_version=grading.version,
         result="grader_error",
     )
     name = launch_id(run, trial, outcome.launch)

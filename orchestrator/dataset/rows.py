@@ -76,6 +76,15 @@ class RunData:
     """What a reader must know about how the rows were made, one sentence each."""
 
     @property
+    def grader_version(self) -> str:
+        """What graded the trials, as their verdicts say; before any was graded, what the manifest says, which need not know.
+
+        Several versions, one after another, when the service was upgraded meanwhile.
+        """
+        said = {row.verdict.grader_version for row in self.rows if row.verdict is not None}
+        return " | ".join(sorted(said - {""})) or self.manifest.grader_version
+
+    @property
     def month(self) -> str:
         """Month of the submission, UTC: ``YYYY-MM``."""
         return self.manifest.created_at.astimezone(UTC).strftime("%Y-%m")

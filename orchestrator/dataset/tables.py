@@ -92,7 +92,7 @@ def _run(data: RunData) -> Row:
         "seed": manifest.seed,
         "backend": manifest.backend,
         "pool": manifest.pool,
-        "grader_version": manifest.grader_version,
+        "grader_version": data.grader_version,
         "price_table": manifest.price_table,
         "labels": _labels(manifest.labels),
         "agents": [agent.name for agent in manifest.agents],

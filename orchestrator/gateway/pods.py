@@ -27,7 +27,7 @@ from orchestrator.gateway.sealing import seal
 from orchestrator.gateway.tokens import Role, bearer
 from orchestrator.gateway.wire import Canaries, FreezeReport, Orders, Prepared
 from orchestrator.interfaces import ObjectStore
-from orchestrator.records import keys
+from orchestrator.records import headers, keys
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,6 @@ LONG_POLL_SECONDS = 25.0
 """How long a question for orders is held."""
 _SHORT_POLL_SECONDS = 1.0
 """The same for a freezer that has not seen the agent start."""
-POD_HEADER = "X-Orchestrate-Pod"
 _REPORT_BYTES = 8 << 20
 _BODY_SECONDS = 60.0
 
@@ -125,9 +124,9 @@ class PodSide:
         return response
 
     async def _prepared(self, launch: Launch, request: web.BaseRequest, peer: str | None) -> web.StreamResponse:
-        uid = printable(request.headers.get(POD_HEADER, ""), 100)
+        uid = printable(request.headers.get(headers.POD, ""), 100)
         if not uid:
-            raise Refusal(400, "invalid_request", f"the header {POD_HEADER} with the pod's uid is missing")
+            raise Refusal(400, "invalid_request", f"the header {headers.POD} with the pod's uid is missing")
         if launch.sealing:
             raise Refusal(403, "sealed", "the launch is over; nothing may begin any more", close=True)
         self._registry.begin(launch, Begun(uid=uid, address=peer))

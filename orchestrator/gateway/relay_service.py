@@ -23,11 +23,11 @@ from orchestrator.gateway.serving import until_terminated
 from orchestrator.gateway.tokens import bearer, claimed_role
 from orchestrator.gateway.wire import Admission, AdmitBody, Part, PartBody, Parts
 from orchestrator.interfaces import ObjectStore
+from orchestrator.records import headers
 from orchestrator.records.base import BlobRef
 
 log = logging.getLogger(__name__)
 
-GATEWAY_HEADER = "X-Orchestrate-Gateway"
 """Which of the configured gateways knows the launch, from 0."""
 _STATE = "/launch/state/"
 _PATIENCE_SECONDS = 10.0
@@ -124,11 +124,11 @@ class RelaySide:
             raise Refusal(401, "bad_token", "the freezer's token is missing or is none of a gateway's", close=True)
         if role != "freezer":
             raise Refusal(403, "wrong_token", "a freezer's token is needed", close=True)
-        return await self._relay.put(self._desk(request.headers.get(GATEWAY_HEADER, "")), part, request, peer)
+        return await self._relay.put(self._desk(request.headers.get(headers.GATEWAY, "")), part, request, peer)
 
     def _desk(self, index: str) -> GatewayDesk:
         if not index.isascii() or not index.isdigit() or len(index) > 4 or int(index) >= len(self._desks):
-            msg = f"the header {GATEWAY_HEADER} must be a number below {len(self._desks)}"
+            msg = f"the header {headers.GATEWAY} must be a number below {len(self._desks)}"
             raise Refusal(400, "invalid_request", msg, close=True)
         return self._desks[int(index)]
 

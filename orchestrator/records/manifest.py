@@ -141,7 +141,7 @@ class RunManifest(Record):
     price_table: str | None = None
     """Digest of the price table; None when no price is known."""
     grader_version: str = ""
-    """Version of the grader service that was wired in."""
+    """Version of the grader service that was wired in; empty when it is one of a cluster, whose verdicts say it."""
 
     rerun_of: str | None = None
     """The run that this one repeats, or repeats a part of; None for a run of its own."""

@@ -57,6 +57,8 @@ class Verdict(Record):
     """Digest of the frozen state; None when the launch left none."""
     grader_digest: str
     """Digest over graders bundle, service version and configuration."""
+    grader_version: str = ""
+    """Version of the service with the digest of its sources; empty in verdicts of versions that did not say it."""
     result: Literal["passed", "failed", "grader_error"]
     """What the checks say, the ending not yet considered."""
     error: GradingError | None = None

@@ -45,7 +45,7 @@ def _manifest(summary: Summary) -> dict[str, Any]:
         },
         "pool": manifest.pool,
         "price_table": manifest.price_table,
-        "grader_version": manifest.grader_version,
+        "grader_version": summary.grader_version,
         "rerun_of": manifest.rerun_of,
         "chosen_by": list(manifest.chosen_by),
         "agents": {agent.name: agent.digest for agent in manifest.agents},

@@ -132,6 +132,8 @@ class Summary:
     agents: tuple[AgentSummary, ...]
     tasks: tuple[TaskSummary, ...]
     """By task, then by agent in the order of the manifest."""
+    grader_version: str
+    """What graded it; empty when nobody has and nobody knows."""
     labels: dict[str, tuple[str, ...]]
     """What sandboxes could not promise in full: of the run and of single launches."""
     notes: tuple[str, ...]
@@ -165,6 +167,7 @@ def summarise(data: RunData, floor: float = COVERAGE_FLOOR) -> Summary:
         manifest=manifest,
         agents=tuple(agents),
         tasks=tuple(tasks),
+        grader_version=data.grader_version,
         labels=_labels(data),
         notes=(*data.notes, *_about_rerun(data)),
         first_failure=worst.trial if worst else None,

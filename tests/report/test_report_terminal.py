@@ -5,10 +5,12 @@ import re
 import pytest
 from demo_run import demo, text_of
 from rich.cells import cell_len
-from run_builder import agent, manifest, outcome, task
+from run_builder import agent, manifest, outcome, task, verdict
 
 from orchestrator.dataset.rows import assemble
 from orchestrator.records.ids import TrialId
+from orchestrator.report.jsonform import as_json
+from orchestrator.report.summary import summarise
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -66,3 +68,22 @@ def test_the_check_that_fails_most_is_named():
 def test_a_refusal_that_was_lost_is_called_by_its_name():
     line = next(line for line in text_of().split("\n") if "decline-refund  " in line)
     assert "(wrong ending) (5)" in line
+
+
+@pytest.mark.parametrize(
+    ("said", "of_verdicts", "told"),
+    [
+        ("", ("",), "grader unknown"),
+        ("0.1.0+a", ("",), "grader 0.1.0+a"),
+        ("", ("0.1.0+b",), "grader 0.1.0+b"),
+        ("0.1.0+a", ("0.1.0+b", "", "0.1.0+c"), "grader 0.1.0+b | 0.1.0+c"),
+    ],
+    ids=["nobody says", "before any verdict says", "on a cluster", "upgraded meanwhile"],
+)
+def test_the_grader_is_named_by_those_who_graded(said, of_verdicts, told):
+    made = manifest([task("fix", samples=3)], [agent("a")]).model_copy(update={"grader_version": said})
+    trials = [TrialId("fix", "a", n + 1) for n in range(len(of_verdicts))]
+    verdicts = [verdict(made.run, t, grader_version=v) for t, v in zip(trials, of_verdicts, strict=True)]
+    data = assemble(made, [outcome(made.run, t) for t in trials], verdicts)
+    assert f"{told}   " in text_of(data=data, width=400)
+    assert f"grader {as_json(summarise(data))['manifest']['grader_version'] or 'unknown'}" == told

@@ -44,7 +44,8 @@ def test_one_of_several_ways_is_enough(world: GraderWorld) -> None:
 def test_no_way_is_a_failure(world: GraderWorld) -> None:
     world.task(BEFORE, [{"any_of": [OTHER, ANSWER]}])
     world.left(BEFORE)
-    assert world.grade().result == "failed"
+    verdict = world.grade()
+    assert (verdict.result, verdict.grader_version) == ("failed", "test")
 
 
 def test_a_launch_without_a_state_fails_the_checks_that_need_one(world: GraderWorld) -> None:

@@ -15,6 +15,7 @@ import stat
 import sys
 import time
 
+from orchestrator.records import headers
 from orchestrator.sandbox.keeper.freeze import Freezer, read_final
 from orchestrator.sandbox.keeper.lay import ListedPristine, Listing
 from orchestrator.sandbox.keeper.linux import open_beneath
@@ -91,7 +92,7 @@ class Relay:
     def __init__(self, address: str, token: str, index: str) -> None:
         self._address = address
         self._token = token
-        self._fields = (("X-Orchestrate-Gateway", index),)
+        self._fields = ((headers.GATEWAY, index),)
 
     def give(self, part: str, blob: Callable[[], Iterator[bytes]]) -> str | None:
         """Deliver one part, however long it takes. Returns why the relay will never take it, if that is so. Raises PodError."""

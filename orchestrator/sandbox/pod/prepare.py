@@ -11,6 +11,7 @@ from __future__ import annotations
 import binascii
 import os
 
+from orchestrator.records import headers
 from orchestrator.sandbox.pod.fetch import Fetching, Route, folder_chunks
 from orchestrator.sandbox.pod.pristine import Noted, write_list
 from orchestrator.sandbox.pod.proof import Proof
@@ -65,7 +66,7 @@ def prepare(places: Places, environment: Environment) -> None:
 def begin(gateway: Gateway, environment: Environment) -> None:
     """Tell the gateway that from now on the launch has a past; only one pod may. Raises PodError."""
     (pod,) = environment.need("ORCHESTRATE_POD_UID")
-    fields = (("X-Orchestrate-Pod", pod),)
+    fields = ((headers.POD, pod),)
     status, value = insist(gateway, "POST", "/launch/prepared", GATEWAY_SECONDS, {}, fields)
     if status == 409:
         raise PodError(ALREADY_BEGUN, "already_begun", f"another pod has begun this launch: {value!r:.300}")
