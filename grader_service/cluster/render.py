@@ -41,6 +41,8 @@ _OWN_BYTES = 48 << 20
 _AREAS = {"output": "/output", "tmp": "/tmp", "home": HOME}  # noqa: S108 - the pod's own
 """Folders that programs may write beside the workspace."""
 _AREA_BYTES = 32 << 20
+_SHARED_BYTES = 64 << 20
+"""Of a container's shared memory, which counts as its memory; as much as it has without a volume."""
 _LITTLE = {"cpu": "10m", "memory": "32Mi", "ephemeral-storage": "32Mi"}
 
 
@@ -83,6 +85,11 @@ def subject_name(index: int) -> str:
 def subject_volume(index: int) -> str:
     """Return the name of the volume that a pair's subject may fill."""
     return f"subject-{index}"
+
+
+def shared_memory(role: str, index: int) -> str:
+    """Return the name of the volume for what processes of one container share: what hidden tests have there is not for the agent's work."""
+    return f"shm-{role}-{index}"
 
 
 def inputs(pairs: Sequence[Pair], pull_seconds: int, line: str = wire.SOCKET) -> Iterator[Laid]:
@@ -221,6 +228,7 @@ def _mounts(spec: SandboxSpec, role: str, index: int, given: Sequence[Path]) -> 
     plan = {"name": common, "mountPath": wire.RUN_PLAN, "subPath": f"plan-{index}.json", "readOnly": True}
     return [
         *({"name": own, "mountPath": target, "subPath": area} for area, target in areas.items()),
+        {"name": shared_memory(role, index), "mountPath": "/dev/shm"},  # noqa: S108 - else it is the pod's, all containers write to it
         plan,
         *(
             {"name": common, "mountPath": item.target, "subPath": str(given.index(item.source)), "readOnly": True}
@@ -250,9 +258,12 @@ def _volumes(pairs: Sequence[Pair]) -> list[dict[str, Any]]:
         sizes[f"runner-{index}"] = pair.runner.limits.disk_bytes + _AREA_BYTES
         sizes[subject_volume(index)] = pair.subject.limits.disk_bytes + _AREA_BYTES
         sizes[f"line-{index}"] = 1 << 20
-    return [
+    found = [
         {"name": name, "emptyDir": {} if size is None else {"sizeLimit": str(size)}} for name, size in sizes.items()
     ]
+    memory = {"medium": "Memory", "sizeLimit": str(_SHARED_BYTES)}
+    places = [shared_memory(role, index) for index in range(len(pairs)) for role in ("runner", "subject")]
+    return [*found, *({"name": name, "emptyDir": memory} for name in places)]
 
 
 def _resources(spec: SandboxSpec, settings: GradingPods) -> dict[str, Any]:

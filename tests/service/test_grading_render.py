@@ -58,10 +58,24 @@ def test_a_subject_gets_no_token_and_nothing_hidden(pod: dict[str, Any]) -> None
         assert secret not in subject
     mounts = {mount["mountPath"]: mount for mount in containers(pod)["subject"]["volumeMounts"]}
     writable = sorted(path for path, mount in mounts.items() if not mount.get("readOnly"))
-    assert writable == ["/home/agent", "/output", "/testbed", "/tmp"]
-    assert all(mount["name"] in {"subject-0", "given-subject", "line-0"} for mount in mounts.values())
+    assert writable == ["/dev/shm", "/home/agent", "/output", "/testbed", "/tmp"]
+    assert all(mount["name"] in {"subject-0", "shm-subject-0", "given-subject", "line-0"} for mount in mounts.values())
     other = {mount["name"] for mount in containers(pod)["subject-1"]["volumeMounts"]}
-    assert other == {"subject-1", "given-subject", "line-1"}
+    assert other == {"subject-1", "shm-subject-1", "given-subject", "line-1"}
+
+
+def test_no_container_writes_where_another_reads_but_for_the_line(pod: dict[str, Any]) -> None:
+    """Without a volume there /dev/shm is the pod's own, and every container writes to it."""
+    mounts = {name: each["volumeMounts"] for name, each in containers(pod).items() if name != "prepare"}
+    assert all("/dev/shm" in {mount["mountPath"] for mount in each} for each in mounts.values())
+    writers: dict[str, set[str]] = {}
+    readers: dict[str, set[str]] = {}
+    for name, each in mounts.items():
+        for mount in each:
+            (readers if mount.get("readOnly") else writers).setdefault(mount["name"], set()).add(name)
+    shared = {volume for volume, who in writers.items() if len(who | readers.get(volume, set())) > 1}
+    assert shared == {"line-0", "line-1"}
+    assert (writers["line-0"], readers["line-0"]) == ({"runner"}, {"subject"})
 
 
 def test_tokens_come_from_annotations_each_to_its_own(pod: dict[str, Any]) -> None:
