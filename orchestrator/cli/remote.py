@@ -120,7 +120,8 @@ class RemoteRun:
         if (await Lookout(self.store, self.run).look()).is_driven:
             await ask_to_stop(self.store, self.run)
             return
-        print(await stop_job(self.store, self.api, self.namespace, self.run), file=sys.stderr, flush=True)
+        if done := await stop_job(self.store, self.api, self.namespace, self.run):
+            print(done, file=sys.stderr, flush=True)
 
 
 NEXT_STOPS = "its next driver will stop it"

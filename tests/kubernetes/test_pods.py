@@ -407,6 +407,39 @@ def test_a_gateway_that_cannot_be_told_does_not_keep_a_pod_from_being_stopped() 
     assert inside(use).cause == "stopped"
 
 
+@pytest.mark.parametrize("asked", [True, False], ids=["while it stops the launch", "while it seals it"])
+def test_a_driver_whose_run_was_taken_leaves_its_pods_alone(asked: bool) -> None:
+    async def use(around: World) -> tuple[list[str], bool]:
+        around.play(agent=60)
+        spec = around.spec()
+
+        async def taken(launch: str) -> Any:
+            raise LeaseLostError("epoch 1 is over")
+
+        around.gateway.stop = around.gateway.seal = taken  # type: ignore[method-assign]
+
+        async def drive() -> None:
+            async with around.pods.open(spec) as sandbox:
+                await sandbox.running()
+                if asked:
+                    await sandbox.stop()
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(5 * QUICK.stop):
+                            await sandbox.ended()
+                await around.gateway.seal(spec.name)
+
+        with pytest.raises(LeaseLostError):
+            await drive()
+        await around.pods.close()  # type: ignore[attr-defined]
+        return phases(around), around.gateway.launches[spec.name].halted.is_set()
+
+    assert inside(use) == (["Running"], False)
+
+
+def phases(around: World) -> list[str]:
+    return [pod["status"]["phase"] for pod in around.server.pods() if "deletionTimestamp" not in pod["metadata"]]
+
+
 # --- adopting ---
 
 
