@@ -63,6 +63,22 @@ def test_the_next_driver_stops_what_runs_and_begins_nothing(moments: int) -> Non
     assert graded == {f"t@a:{n}": 1 for n in range(1, 5)}
 
 
+@pytest.mark.parametrize("moments", [pytest.param(n, marks=[pytest.mark.slow] if n % 10 else []) for n in range(60)])
+def test_the_next_driver_may_die_over_it_as_well(moments: int) -> None:
+    async def play(world: World) -> Any:
+        await stopped_and_killed(world, 0)
+        second = SteeredDriver(world, 2, attended=False)
+        second.dies_in(moments)
+        await driven(second)
+        third = await driven(SteeredDriver(world, 3, attended=False))
+        assert third is not None
+        return await ends(world), await release(world), world.started.total(), sum(world.server.made.values())
+
+    ended, why, started, made = course(4, play, agent=60.0)
+    assert ended == {"t@a:1": ["cancelled"], "t@a:2": ["cancelled"]}
+    assert (why, started, made) == ("stopped", 2, 2)
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_what_had_ended_by_itself_is_a_result_and_graded(again: bool) -> None:
     async def play(world: World) -> Any:
