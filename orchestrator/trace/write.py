@@ -34,16 +34,30 @@ MAX_FILE = 256 << 20
 What was seen here has as much room again, so an agent cannot fill the record first and act unrecorded then.
 """
 
+MAX_SENT = 4 << 30
+"""Bytes that what agents send may have in all files that are being written. A launch may have as much as is left for the others, so that
+many that send without end cannot fill the disk on which all are recorded.
+"""
+
 _SENT = frozenset({"model_request", "tool_result"})
 """Events that hold an agent's own words and can be as large and many as it likes."""
+
+
+class _Room:
+    """What is left for what agents send, in bytes."""
+
+    def __init__(self) -> None:
+        self.left = MAX_SENT
 
 
 class TrajectoryFile:
     """``interfaces.Trajectory`` on a local file. Made by ``TrajectoryFolder.open``."""
 
-    def __init__(self, path: Path, descriptor: int) -> None:
+    def __init__(self, path: Path, descriptor: int, room: _Room) -> None:
         self.path = path
         self._descriptor = descriptor
+        self._room = room
+        self._sent = 0
         self._buffer: list[bytes] = []
         self._digest = hashlib.sha256()
         self._size = 0
@@ -75,6 +89,7 @@ class TrajectoryFile:
             raise StoreError(msg, cause="trajectory_unwritable") from self._error
         if self._closed is None:
             os.close(self._descriptor)
+            self._room.left += self._sent
             self._closed = ClosedTrajectory(path=self.path, sha256=self._digest.hexdigest(), size=self._size)
         return self._closed
 
@@ -82,16 +97,25 @@ class TrajectoryFile:
         number = self._next
         self._next += 1
         head: dict[str, JsonValue] = {"v": 1, "seq": number, "t": round(time.time(), 6), "source": source, "type": kind}
-        most = MAX_FILE if kind in _SENT else 2 * MAX_FILE
-        if self._size > most and kind != "seal":
-            body: dict[str, JsonValue] = {"cut": f"the trajectory is larger than {most} bytes"}
-        else:
-            body = {key: shorten(value) for key, value in data.items() if key not in head}
+        cut = self._cut(kind)
+        body = {key: shorten(value) for key, value in data.items() if key not in head} if cut is None else {"cut": cut}
         line = _line({**head, **body})
         self._buffer.append(line)
         self._digest.update(line)
         self._size += len(line)
+        if kind in _SENT and cut is None:
+            self._sent += len(line)
+            self._room.left -= len(line)
         return number
+
+    def _cut(self, kind: EventType) -> str | None:
+        """Return why an event keeps only its head, if so."""
+        most = MAX_FILE if kind in _SENT else 2 * MAX_FILE
+        if self._size > most and kind != "seal":
+            return f"the trajectory is larger than {most} bytes"
+        if kind in _SENT and self._sent > self._room.left:
+            return "what agents send fills the trajectories of this gateway, and this one has its part of them"
+        return None
 
     async def _commit_soon(self) -> None:
         await asyncio.sleep(GATHER_SECONDS)
@@ -115,6 +139,7 @@ class TrajectoryFolder:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._room = _Room()
 
     def remove_old(self, age_s: float) -> None:
         """Remove trajectories that nobody has written to for so long, in seconds: their process died, and nobody else can close them."""
@@ -138,7 +163,7 @@ class TrajectoryFolder:
             raise StoreError(msg, cause="trajectory_exists") from error
         except OSError as error:
             raise _unmakeable(path, error) from error
-        return TrajectoryFile(path, descriptor)
+        return TrajectoryFile(path, descriptor, self._room)
 
 
 def _unmakeable(path: Path, error: OSError) -> StoreError:

@@ -137,6 +137,36 @@ def test_an_agent_that_fills_the_record_does_not_act_unrecorded_then(tmp_path, m
     assert events[10].data == {"name": "finish"}
 
 
+def test_agents_that_send_without_end_leave_room_for_the_record_of_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(write, "MAX_SENT", 100_000)
+
+    async def live():
+        folder = TrajectoryFolder(tmp_path)
+        greedy = [await folder.open(f"greedy{number}") for number in range(9)]
+        for _ in range(200):
+            for each in greedy:
+                each.append("model_request", "gateway", {"text": "x" * 1000})
+        seen = greedy[0].append("refusal", "gateway", {"code": "seen"})
+        honest = await folder.open("honest")
+        honest.append("model_request", "gateway", {"text": "y" * 4000})
+        sealed = [await each.close({}) for each in (*greedy, honest)]
+        later = await folder.open("later")
+        for _ in range(20):
+            later.append("model_request", "gateway", {"text": "z" * 1000})
+        await later.close({})
+        return seen, sealed
+
+    seen, sealed = asyncio.run(live())
+    kept = [line for path in tmp_path.glob("greedy*") for line in path.read_bytes().splitlines() if b"xxxx" in line]
+    assert len(kept) * 1000 < 100_000
+    first = read_events((tmp_path / "greedy0.jsonl").read_bytes())
+    assert "its part" in first[seen - 1].data["cut"]
+    assert first[seen].data == {"code": "seen"}
+    assert b"yyyy" in (tmp_path / "honest.jsonl").read_bytes()
+    assert (tmp_path / "later.jsonl").read_bytes().count(b"zzzz") > 0
+    assert len(sealed) == 10
+
+
 def test_a_name_is_used_once(tmp_path):
     async def live():
         folder = TrajectoryFolder(tmp_path)
