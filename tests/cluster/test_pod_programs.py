@@ -265,7 +265,7 @@ def test_a_child_that_is_killed_for_memory(cluster: Cluster) -> None:
 
 
 def test_a_workspace_that_overflows_ends_before_its_pod_is_evicted(cluster: Cluster) -> None:
-    pod = cluster.start(CHANGE + "dd if=/dev/zero of=big bs=1M count=4000 2>/dev/null; sleep 1000")
+    pod = cluster.start(CHANGE + "dd if=/dev/zero of=big bs=1M count=300 2>/dev/null; sleep 1000")
     assert pod.ended("agent")["exitCode"] == 119
     cluster.double.tell(sealed=True)
     report = delivered(cluster, 150)
