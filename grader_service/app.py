@@ -22,6 +22,7 @@ from grader_service.grade import Grading
 from grader_service.local.limited import SandboxedChildren
 from grader_service.local.pairs import LocalPairs
 from grader_service.programs import lay_programs, service_version, warm_packages
+from grader_service.room import Room
 from grader_service.service import Service
 from grader_service.settings import GraderSettings, GradingPods, ServiceFile, StartLine
 from orchestrator.interfaces import SandboxBackend
@@ -58,7 +59,8 @@ async def serving_network(file: ServiceFile, token: str, settings: GraderSetting
     """Listen on the network while the context is open; yields the version. Raises RefusedError, SandboxError, OSError."""
     async with contextlib.AsyncExitStack() as stack:
         tools = await _network_tools(file, settings, stack)
-        grading = _grading(file.store, file.folder, tools, shared=file.checker is not None)
+        room = Room(None if file.folder_bytes is None else file.folder_bytes * 3 // 4)
+        grading = replace(_grading(file.store, file.folder, tools, shared=file.checker is not None), room=room)
         service = Service(grading, token, file.concurrency, probed=True)
         runner = await stack.enter_async_context(_listening(service))
         await web.TCPSite(runner, *_place(file.listen)).start()

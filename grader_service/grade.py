@@ -6,7 +6,9 @@ evidence found and verified -> bundles -> checks -> invariants -> one word -> wr
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import tempfile
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,10 +18,12 @@ from grader_service.checks.final import check_final
 from grader_service.checks.limited import LimitedCheck, run_limited
 from grader_service.combine import combine, group, refusals
 from grader_service.evidence import Committed, fetch_state, fetch_task, find_trial, permanent
+from grader_service.room import Room
 from orchestrator.interfaces import BundleSource, ObjectStore
 from orchestrator.records import keys
 from orchestrator.records.ids import TrialId, launch_id
 from orchestrator.records.manifest import ManifestTask, RunManifest
+from orchestrator.records.state import FrozenState
 from orchestrator.records.verdict import CheckResult, GradingError, Verdict
 from orchestrator.spec.base import digest
 from orchestrator.spec.checks import AnyOfCheck, Check, CommandCheck, FinalCheck, Invariant
@@ -37,6 +41,8 @@ class Grading:
     """Scratch folder."""
     version: str
     """Version of this service with the digest of its sources."""
+    room: Room = field(default_factory=Room)
+    """For states in that folder."""
     shared: bool = False
     """The group of the scratch folder may read what is in it: a checker with another user does."""
     manifests: dict[str, RunManifest] = field(default_factory=dict)
@@ -88,12 +94,8 @@ async def _evaluate(grading: Grading, run: str, trial: TrialId, committed: Commi
     try:
         if committed.problem is not None:
             raise permanent(committed.problem)
-        with tempfile.TemporaryDirectory(
-            dir=grading.folder, prefix=f"{name[:8]}-", ignore_cleanup_errors=True
-        ) as scratch:
-            if grading.shared:
-                Path(scratch).chmod(0o750)  # noqa: ASYNC240 - one entry
-            state = await fetch_state(grading.store, outcome.state, Path(scratch) / "state") if outcome.state else None
+        async with _scratch(grading, name, outcome.state) as scratch:
+            state = await fetch_state(grading.store, outcome.state, scratch / "state") if outcome.state else None
             task, graders, sandbox = await fetch_task(grading.bundles, committed.planned)
             _refuse(task)
             case = Case(
@@ -110,6 +112,19 @@ async def _evaluate(grading: Grading, run: str, trial: TrialId, committed: Commi
         return verdict.model_copy(update={"error": error.error})
     result, problem = combine(checks, invariants)
     return verdict.model_copy(update={"result": result, "error": problem, "checks": checks, "invariants": invariants})
+
+
+@contextlib.asynccontextmanager
+async def _scratch(grading: Grading, name: str, state: FrozenState | None) -> AsyncIterator[Path]:
+    """Give a folder with room for a state. Raises StoreError when it never has that."""
+    size = state.entries.size + state.changes.size if state else 0
+    async with grading.room.taken(size):
+        with tempfile.TemporaryDirectory(
+            dir=grading.folder, prefix=f"{name[:8]}-", ignore_cleanup_errors=True
+        ) as folder:
+            if grading.shared:
+                Path(folder).chmod(0o750)  # noqa: ASYNC240 - one entry
+            yield Path(folder)
 
 
 def _refuse(task: Task) -> None:

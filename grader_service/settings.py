@@ -96,6 +96,8 @@ class ServiceFile(_Model):
     tokens: TokenFiles
     folder: Path
     """Folder for bundles and scratch files; belongs to the service. With a ``checker`` it is mounted there at the same path, read-only."""
+    folder_bytes: Bytes | None = None
+    """Size of the folder's disk: states wait for one another before they take more than three quarters of it. Absent: no limit is known."""
     listen: str = Field(default=f"0.0.0.0:{names.GRADER_PORT}", pattern=r"^[^\s]+:\d+$")
     """``HOST:PORT`` for drivers and probes."""
     grading_listen: str = Field(default=f"0.0.0.0:{names.GRADING_PORT}", pattern=r"^[^\s]+:\d+$")

@@ -230,10 +230,11 @@ async def serve_cluster_gateway(path: Path) -> None:
     """Serve the gateway of a cluster as a file says, until SIGTERM. Raises SpecError with every problem of the file, and GatewayError."""
     from orchestrator.gateway.cluster import serve_cluster_gateway as serve
     from orchestrator.gateway.service_file import read_gateway_file
-    from orchestrator.trace.write import TrajectoryFolder
+    from orchestrator.trace.write import MAX_SENT, TrajectoryFolder
 
     file, config = read_gateway_file(path)
-    store, trajectories = object_store(file.store), TrajectoryFolder(config.folder)
+    sent = MAX_SENT if file.folder_bytes is None else file.folder_bytes // 2
+    store, trajectories = object_store(file.store), TrajectoryFolder(config.folder, sent)
     trajectories.remove_old(_LOST_SECONDS)
     await serve(config, store, trajectories, bundle_source(store, file.cache))
 

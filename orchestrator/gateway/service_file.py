@@ -12,6 +12,7 @@ from orchestrator.gateway.relay_service import RelayConfig
 from orchestrator.settings.kubernetes import ENDPOINT
 from orchestrator.settings.part import ADDRESS
 from orchestrator.settings.service_file import Secrets, read_service_file
+from orchestrator.spec.base import Bytes
 
 Endpoint = Annotated[str, StringConstraints(pattern=ENDPOINT)]
 Url = Annotated[str, StringConstraints(pattern=ADDRESS)]
@@ -53,6 +54,8 @@ class GatewayFile(CheckedConfig):
     """Folder for unpacked bundles."""
     folder: Path
     """Folder for trajectories while they are written."""
+    folder_bytes: Bytes | None = None
+    """Size of its disk: what agents send is recorded up to half of it at one time. Absent: 4 GiB."""
     agent: Endpoint
     """Where pods come."""
     admin: Endpoint
@@ -100,7 +103,7 @@ def read_gateway_file(path: Path) -> tuple[GatewayFile, ClusterConfig]:
     secrets.distinct(tokens)
     providers = {name: _provider(name, each, secrets) for name, each in file.providers.items()}
     secrets.check()
-    common = file.model_dump(exclude={"store", "cache", "tokens", "providers", "limits"})
+    common = file.model_dump(exclude={"store", "cache", "folder_bytes", "tokens", "providers", "limits"})
     return file, ClusterConfig(**common, limits=file.limits, tokens=AdminTokens(**tokens), providers=providers)
 
 

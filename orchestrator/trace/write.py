@@ -35,8 +35,8 @@ What was seen here has as much room again, so an agent cannot fill the record fi
 """
 
 MAX_SENT = 4 << 30
-"""Bytes that what agents send may have in all files that are being written. A launch may have as much as is left for the others, so that
-many that send without end cannot fill the disk on which all are recorded.
+"""Bytes that what agents send may have in all files of a folder that are being written. A launch may have as much as is left for the
+others, so that many that send without end cannot fill the disk on which all are recorded.
 """
 
 _SENT = frozenset({"model_request", "tool_result"})
@@ -46,8 +46,8 @@ _SENT = frozenset({"model_request", "tool_result"})
 class _Room:
     """What is left for what agents send, in bytes."""
 
-    def __init__(self) -> None:
-        self.left = MAX_SENT
+    def __init__(self, left: int) -> None:
+        self.left = left
 
 
 class TrajectoryFile:
@@ -137,9 +137,10 @@ class TrajectoryFile:
 class TrajectoryFolder:
     """``interfaces.TrajectoryFactory``: a folder with one file a launch."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, most_sent: int = MAX_SENT) -> None:
+        """``most_sent``: see ``MAX_SENT``."""
         self._folder = folder
-        self._room = _Room()
+        self._room = _Room(most_sent)
 
     def remove_old(self, age_s: float) -> None:
         """Remove trajectories that nobody has written to for so long, in seconds: their process died, and nobody else can close them."""

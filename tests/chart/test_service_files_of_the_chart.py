@@ -42,6 +42,7 @@ def test_the_gateway_reads_its_file(files: Path) -> None:
     assert set(config.providers) == {"openai", "own_one"}
     assert config.canaries == (f"canary-a.{SYSTEM}.svc:9000", f"canary-b.{SYSTEM}.svc:9000")
     assert config.limits.calls == 8
+    assert file.folder_bytes == 5 << 30
     mounts = _mounts(f"StatefulSet {SYSTEM}/gateway", "gateway")
     assert {str(file.folder), str(file.cache), f"{MOUNTED}/tokens", f"{MOUNTED}/providers/own_one"} <= set(mounts)
 
@@ -65,6 +66,7 @@ def test_the_grader_reads_its_file(files: Path) -> None:
     )
     grader = _mounts("Deployment orchestrate-grader/grader", "grader")
     checker = _mounts("Deployment orchestrate-grader/grader", "checker")
+    assert file.folder_bytes == 20 << 30
     assert checker[str(file.folder)]["readOnly"] is True
     assert "readOnly" not in grader[str(file.folder)]
     assert str(Path(str(file.checker)).parent) in {*grader, *checker}

@@ -137,11 +137,9 @@ def test_an_agent_that_fills_the_record_does_not_act_unrecorded_then(tmp_path, m
     assert events[10].data == {"name": "finish"}
 
 
-def test_agents_that_send_without_end_leave_room_for_the_record_of_others(tmp_path, monkeypatch):
-    monkeypatch.setattr(write, "MAX_SENT", 100_000)
-
+def test_agents_that_send_without_end_leave_room_for_the_record_of_others(tmp_path):
     async def live():
-        folder = TrajectoryFolder(tmp_path)
+        folder = TrajectoryFolder(tmp_path, 100_000)
         greedy = [await folder.open(f"greedy{number}") for number in range(9)]
         for _ in range(200):
             for each in greedy:
