@@ -259,7 +259,7 @@ async def _typed_errors(request: web.Request, handler: _Handler) -> web.StreamRe
 
 
 async def _healthz(_request: web.Request) -> web.Response:
-    return web.json_response({"ok": True})
+    return web.json_response({"ok": True, "version": orchestrator.__version__})
 
 
 async def _named(model: type[Name], request: web.Request) -> Name:

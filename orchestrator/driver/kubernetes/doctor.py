@@ -197,7 +197,7 @@ async def _service(session: Any, who: str, url: str, about: str, token: str) -> 
         said = {}
     version = str(said.get("version", "")).partition("+")[0] if isinstance(said, dict) else ""
     if version and version != __version__:
-        advice = "upgrade the chart, so that all have one version"
+        advice = "upgrade the chart, so that all have one version; a gateway is restarted by deleting its pod"
         return Fact(state="warning", said=f"{who} has version {version}, this is {__version__}", advice=advice)
     return Fact(state="ok", said=f"{who} at {url} answers")
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator import wiring
+from orchestrator import __version__, wiring
 from orchestrator.errors import GatewayError, GraderError, InfrastructureError, RefusedError
 from orchestrator.interfaces import Gateway, Grader
 from orchestrator.settings import Kubernetes, Settings
@@ -57,13 +57,27 @@ class ClusterServices:
 async def cluster_services(settings: Settings, patience: float = _PATIENCE_SECONDS) -> ClusterServices:
     """Return the services of the settings, once they answer.
 
-    Raises RefusedError when the settings do not say where they are, and InfrastructureError when one does not answer for so many seconds.
+    Raises RefusedError when the settings do not say where they are, or a gateway is of another version, and InfrastructureError when one
+    does not answer for so many seconds.
     """
     table = settings.kubernetes
     refuse_outside(table)
     tokens = [read_token(table, name) for name in ("gateway_token_file", "grader_token_file")]
     answers = await _all_answer(table, patience)
+    _refuse_others(answers[:-1])
     return ClusterServices(table, tokens[0], tokens[1], str(answers[-1].get("version", "")))
+
+
+def _refuse_others(gateways: Sequence[dict[str, Any]]) -> None:
+    """Raise RefusedError for gateways of other versions: an upgrade leaves them as they are, and what pods say they may not understand."""
+    versions = [str(each.get("version") or __version__) for each in gateways]
+    others = [f"gateway {index} is of version {each}" for index, each in enumerate(versions) if each != __version__]
+    if others:
+        msg = (
+            f"{', '.join(others)}, and this is {__version__}: an upgrade does not restart gateways, since runs may be going on; "
+            "when there is none: kubectl -n SYSTEM delete pod -l app=gateway, with the namespace of the services"
+        )
+        raise RefusedError(msg)
 
 
 def refuse_outside(table: Kubernetes) -> None:
