@@ -220,6 +220,7 @@ class Creator:
             there = await self._found(namespace, name)
             if there is None:
                 raise _once_more(error) from error
+            self._sent.pop((namespace, name), None)
             return there
         self._limiter.healthy(self._clock() - began)
         return Created(made, existed=False)
