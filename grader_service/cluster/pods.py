@@ -17,7 +17,7 @@ from pydantic import JsonValue
 from grader_service.checks.case import Pair, PairEnd
 from grader_service.cluster.door import Door, Ticket, host_address
 from grader_service.cluster.fate import Fate, fate_of, pair_end, spilled_end
-from grader_service.cluster.render import OWNER, PodOrder, inputs, render, subject_name
+from grader_service.cluster.render import OWNER, PodOrder, inputs, laid_bytes, render, subject_name
 from grader_service.pod import wire
 from grader_service.settings import GradingPods
 from orchestrator.errors import SandboxError
@@ -130,6 +130,7 @@ class PodPairs:
             prepare_token=ticket.prepare_token,
             runner_token=ticket.runner_token,
             notes={names.LAUNCH_ID: launch},
+            laid_bytes=await asyncio.to_thread(laid_bytes, pairs),
         )
 
     async def _ends(self, view: PodView, ticket: Ticket) -> dict[int, PairEnd]:

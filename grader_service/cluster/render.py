@@ -43,6 +43,7 @@ _AREAS = {"output": "/output", "tmp": "/tmp", "home": HOME}  # noqa: S108 - the 
 _AREA_BYTES = 32 << 20
 _SHARED_BYTES = 64 << 20
 """Of a container's shared memory, which counts as its memory; as much as it has without a volume."""
+_LEAST_DISK = 32 << 20
 _LITTLE = {"cpu": "10m", "memory": "32Mi", "ephemeral-storage": "32Mi"}
 
 
@@ -61,6 +62,8 @@ class PodOrder:
     runner_token: str
     notes: Mapping[str, str]
     """Further annotations, for people."""
+    laid_bytes: int = 0
+    """Size of all that is laid. Most of it is what an agent left, who decides how much that is: nodes have to know."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +111,17 @@ def inputs(pairs: Sequence[Pair], pull_seconds: int, line: str = wire.SOCKET) ->
                     yield Laid(path=os.path.normpath(f"{role}-{index}/workspace/{inside}"), source=item.source)
 
 
+def laid_bytes(pairs: Sequence[Pair]) -> int:
+    """Return the size of all files that are laid into the pod of some pairs. Raises OSError."""
+    found = (item.source for item in inputs(pairs, 0))
+    return sum(len(each) if isinstance(each, bytes) else _size(each) for each in found)
+
+
+def _size(source: Path) -> int:
+    places = [source, *source.rglob("*")] if source.is_dir() else [source]
+    return sum(place.lstat().st_size for place in places)
+
+
 def render(order: PodOrder, settings: GradingPods) -> dict[str, Any]:
     """Return the pod, without its namespace."""
     pairs = list(enumerate(order.pairs))
@@ -122,7 +136,7 @@ def render(order: PodOrder, settings: GradingPods) -> dict[str, Any]:
         "initContainers": [_prepare(order, settings)],
         "containers": [
             *(_runner(pair.runner, index, runners, settings) for index, pair in pairs),
-            *(_subject(pair.subject, index, subjects, order.image, settings) for index, pair in pairs),
+            *(_subject(pair.subject, index, subjects, order, settings) for index, pair in pairs),
         ],
         "volumes": _volumes(order.pairs),
     }
@@ -201,7 +215,9 @@ def _runner(spec: SandboxSpec, index: int, given: Sequence[Path], settings: Grad
     }
 
 
-def _subject(spec: SandboxSpec, index: int, given: Sequence[Path], image: str, settings: GradingPods) -> dict[str, Any]:
+def _subject(
+    spec: SandboxSpec, index: int, given: Sequence[Path], order: PodOrder, settings: GradingPods
+) -> dict[str, Any]:
     own = [
         {"name": GIVEN, "mountPath": place, "subPath": os.path.basename(place), "readOnly": True}  # noqa: PTH119
         for place in (wire.JOIN, wire.GUARD)
@@ -209,11 +225,11 @@ def _subject(spec: SandboxSpec, index: int, given: Sequence[Path], image: str, s
     mounts = _mounts(spec, "subject", index, given)
     return {
         "name": subject_name(index),
-        "image": image,
+        "image": order.image,
         "imagePullPolicy": "IfNotPresent",
         "command": ["python3", "-I", "-S", wire.JOIN],
         "env": [{"name": name, "value": value} for name, value in _OWN_ENV.items()],
-        "resources": _resources(spec, settings),
+        "resources": _resources(spec, settings, disk=order.laid_bytes),
         "securityContext": _SECURITY,
         "volumeMounts": [*mounts, *own, {"name": f"line-{index}", "mountPath": wire.LINE, "readOnly": True}],
     }
@@ -266,13 +282,14 @@ def _volumes(pairs: Sequence[Pair]) -> list[dict[str, Any]]:
     return [*found, *({"name": name, "emptyDir": memory} for name in places)]
 
 
-def _resources(spec: SandboxSpec, settings: GradingPods) -> dict[str, Any]:
+def _resources(spec: SandboxSpec, settings: GradingPods, disk: int = 0) -> dict[str, Any]:
+    """Return requests and limits. Of a node's disk no more is asked for than for the agent's own pod, so that there is a node for it."""
     limits, memory = spec.limits, spec.limits.memory_bytes + _OWN_BYTES
     return {
         "requests": {
             "cpu": f"{max(1, math.ceil(limits.cpu * settings.cpu_request_share * 1000))}m",
             "memory": str(max(16 << 20, math.ceil(memory * settings.memory_request_share))),
-            "ephemeral-storage": "32Mi",
+            "ephemeral-storage": str(max(_LEAST_DISK, min(disk, limits.disk_bytes // 2))),
         },
         "limits": {"cpu": f"{math.ceil(limits.cpu * 1000)}m", "memory": str(memory)},
     }

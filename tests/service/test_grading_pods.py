@@ -209,8 +209,8 @@ def test_leaving_early_deletes_the_pod(tmp_path: Path) -> None:
             server.kubelet.play("g-*", script(runner=runs_for_ever(), subject=runs_for_ever()))
             async with grading_pods(server) as pairs:
                 asking = asyncio.create_task(pairs.run("0123", PLANNED, [pair(tmp_path)]))
-                while not server.pods(NAMESPACE):
-                    await asyncio.sleep(0.01)
+                while not any((pod.get("status") or {}).get("phase") == "Running" for pod in server.pods(NAMESPACE)):
+                    await asyncio.sleep(0.01)  # a pod whose making was cut off is swept later
                 asking.cancel()
                 await asyncio.gather(asking, return_exceptions=True)
                 return all(pod["metadata"].get("deletionTimestamp") for pod in server.pods(NAMESPACE))

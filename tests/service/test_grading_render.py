@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import pytest
-from grading_world import pair, settings
+from grading_world import LIMITS, pair, settings
 
-from grader_service.cluster.render import GRADER, RUNNER_TOKEN, PodOrder, inputs, render
+from grader_service.checks.case import Pair
+from grader_service.cluster.render import GRADER, RUNNER_TOKEN, PodOrder, inputs, laid_bytes, render
 from orchestrator.sandbox.kubernetes import names
 
 
@@ -76,6 +78,24 @@ def test_no_container_writes_where_another_reads_but_for_the_line(pod: dict[str,
     shared = {volume for volume, who in writers.items() if len(who | readers.get(volume, set())) > 1}
     assert shared == {"line-0", "line-1"}
     assert (writers["line-0"], readers["line-0"]) == ({"runner"}, {"subject"})
+
+
+def test_nodes_hear_how_much_an_agent_left(tmp_path: Path) -> None:
+    made = order(tmp_path)
+    with (tmp_path / "state/changes.tar").open("wb") as file:
+        file.truncate(40 << 20)
+    left = laid_bytes(made.pairs)
+    assert left >= 40 << 20
+
+    def asked(disk: int) -> list[str]:
+        limits = replace(LIMITS, disk_bytes=2 * disk)
+        pairs = [Pair(runner=each.runner, subject=replace(each.subject, limits=limits)) for each in made.pairs]
+        rendered = render(replace(made, pairs=pairs, laid_bytes=left), settings())
+        requests = {name: each["resources"]["requests"] for name, each in containers(rendered).items()}
+        return [requests[name]["ephemeral-storage"] for name in ("runner", "subject", "subject-1")]
+
+    assert asked(1 << 30) == [str(32 << 20), str(left), str(left)]
+    assert asked(36 << 20) == [str(32 << 20), str(36 << 20), str(36 << 20)]
 
 
 def test_tokens_come_from_annotations_each_to_its_own(pod: dict[str, Any]) -> None:
