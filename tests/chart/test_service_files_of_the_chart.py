@@ -25,8 +25,14 @@ def files(tmp_path: Path) -> Path:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(secrets.get(path.name, f"a secret of {name}, long enough for anybody"))
-    for config in ("gateway", "relay", "reaper", "grader"):
-        text = only(render(FULL), "ConfigMap", config)["data"][f"{config}.json"]
+    texts = {
+        config: only(render(FULL), "ConfigMap", config)["data"][f"{config}.json"]
+        for config in ("relay", "reaper", "grader")
+    }
+    texts["gateway"] = only(render(FULL), "StatefulSet", "gateway")["spec"]["template"]["metadata"]["annotations"][
+        "orchestrate/config"
+    ]
+    for config, text in texts.items():
         (tmp_path / f"{config}.json").write_text(text.replace(MOUNTED, str(tmp_path)))
     return tmp_path
 
@@ -45,6 +51,14 @@ def test_the_gateway_reads_its_file(files: Path) -> None:
     assert file.folder_bytes == 5 << 30
     mounts = _mounts(f"StatefulSet {SYSTEM}/gateway", "gateway")
     assert {str(file.folder), str(file.cache), f"{MOUNTED}/tokens", f"{MOUNTED}/providers/own_one"} <= set(mounts)
+
+
+def test_an_upgrade_changes_nothing_below_a_gateway_that_goes_on(files: Path) -> None:
+    """Its pod is left as it is, and may start its container again."""
+    spec = pods(render(FULL))[f"StatefulSet {SYSTEM}/gateway"]
+    assert not [volume for volume in spec["volumes"] if "configMap" in volume]
+    (config,) = [volume["downwardAPI"]["items"] for volume in spec["volumes"] if "downwardAPI" in volume]
+    assert config == [{"path": "gateway.json", "fieldRef": {"fieldPath": "metadata.annotations['orchestrate/config']"}}]
 
 
 def test_the_relay_reads_its_file(files: Path) -> None:
