@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -187,8 +188,12 @@ async def claim(store: FileStore, run: str, epoch: int, term_s: float) -> None:
 def test_a_stop_is_followed_to_the_driver_that_carries_it_out(
     in_process: Orchestrate, cluster, tmp_path: Path, first: str, then: str, code: int, said: str
 ) -> None:
-    with cluster(followed(FileStore(tmp_path / "store"), first, then)):
+    store = FileStore(tmp_path / "store")
+    held = keys.claim("r1", 1) if first == "killed" else keys.release("r1", 1)
+    with cluster(followed(store, first, then)):
         in_process(*SUBMIT, "--run-id", "r1", "--detach")
+        while not asyncio.run(store.exists(held)):
+            time.sleep(0.02)
         stopped = in_process("stop", "r1", "--store", tmp_path / "store")
     assert stopped.returncode == code, stopped.stderr
     assert said in stopped.stdout + stopped.stderr
