@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chart_world import FULL, SYSTEM, only, pods, render
+from chart_world import FULL, SYSTEM, jobs, of, only, pods, render
 
 from grader_service.settings import read_service_file
 from orchestrator.driver.kubernetes.reaper_file import read_reaper_file
@@ -15,6 +15,13 @@ from orchestrator.gateway.service_file import read_gateway_file, read_relay_file
 pytestmark = pytest.mark.chart
 
 MOUNTED = "/etc/orchestrate"
+CONFIG = "orchestrate/config"
+
+
+def _template(name: str) -> dict[str, Any]:
+    """The pod of a service, as its controller makes it."""
+    kind = "StatefulSet" if name == "gateway" else "Deployment"
+    return dict(only(render(FULL), kind, name)["spec"]["template"])
 
 
 @pytest.fixture
@@ -25,14 +32,8 @@ def files(tmp_path: Path) -> Path:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(secrets.get(path.name, f"a secret of {name}, long enough for anybody"))
-    texts = {
-        config: only(render(FULL), "ConfigMap", config)["data"][f"{config}.json"]
-        for config in ("relay", "reaper", "grader")
-    }
-    texts["gateway"] = only(render(FULL), "StatefulSet", "gateway")["spec"]["template"]["metadata"]["annotations"][
-        "orchestrate/config"
-    ]
-    for config, text in texts.items():
+    for config in ("gateway", "relay", "reaper", "grader"):
+        text = _template(config)["metadata"]["annotations"][CONFIG]
         (tmp_path / f"{config}.json").write_text(text.replace(MOUNTED, str(tmp_path)))
     return tmp_path
 
@@ -51,14 +52,6 @@ def test_the_gateway_reads_its_file(files: Path) -> None:
     assert file.folder_bytes == 5 << 30
     mounts = _mounts(f"StatefulSet {SYSTEM}/gateway", "gateway")
     assert {str(file.folder), str(file.cache), f"{MOUNTED}/tokens", f"{MOUNTED}/providers/own_one"} <= set(mounts)
-
-
-def test_an_upgrade_changes_nothing_below_a_gateway_that_goes_on(files: Path) -> None:
-    """Its pod is left as it is, and may start its container again."""
-    spec = pods(render(FULL))[f"StatefulSet {SYSTEM}/gateway"]
-    assert not [volume for volume in spec["volumes"] if "configMap" in volume]
-    (config,) = [volume["downwardAPI"]["items"] for volume in spec["volumes"] if "downwardAPI" in volume]
-    assert config == [{"path": "gateway.json", "fieldRef": {"fieldPath": "metadata.annotations['orchestrate/config']"}}]
 
 
 def test_the_relay_reads_its_file(files: Path) -> None:
@@ -85,3 +78,25 @@ def test_the_grader_reads_its_file(files: Path) -> None:
     assert "readOnly" not in grader[str(file.folder)]
     assert str(Path(str(file.checker)).parent) in {*grader, *checker}
     assert not [path for path in checker if "secret" in path or path.startswith(MOUNTED)]
+
+
+@pytest.mark.parametrize("name", ["gateway", "relay", "reaper", "grader"])
+def test_a_pod_keeps_what_it_was_made_with(name: str) -> None:
+    spec = _template(name)["spec"]
+    (volume,) = [each for each in spec["volumes"] if each["name"] == "config"]
+    (item,) = volume["downwardAPI"]["items"]
+    assert item == {"path": f"{name}.json", "fieldRef": {"fieldPath": f"metadata.annotations['{CONFIG}']"}}
+    mounted = {each["mountPath"]: each for each in spec["containers"][0]["volumeMounts"]}
+    assert mounted[f"{MOUNTED}/{name}.json"]["subPath"] == f"{name}.json"
+
+
+def test_a_driver_s_pod_keeps_its_settings() -> None:
+    objects = render(FULL)
+    config = {each["metadata"]["namespace"]: each["data"] for each in of(objects, "ConfigMap", "orchestrate-driver")}
+    for job in jobs(objects):
+        template = job["spec"]["template"]
+        assert (
+            template["metadata"]["annotations"][CONFIG]
+            == config[job["metadata"]["namespace"]]["orchestrate.toml"].strip()
+        )
+        assert not [each for each in template["spec"]["volumes"] if "configMap" in each]

@@ -12,6 +12,15 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 helm.sh/resource-policy: keep
 {{- end -}}
 
+{{/*
+The pod's own configuration, from its annotation `orchestrate/config`: it is made with the pod and stays, so that a container which starts
+again after an upgrade is not told what only the next version understands. Takes the file's name.
+*/}}
+{{- define "orchestrate.configVolume" -}}
+- name: config
+  downwardAPI: {items: [{path: {{ . }}, fieldRef: {fieldPath: "metadata.annotations['orchestrate/config']"}}]}
+{{- end -}}
+
 {{/* ---- namespaces */}}
 
 {{- define "orchestrate.ns.grader" -}}{{ .Values.namespaces.grader | default (printf "%s-grader" .Values.namespaces.prefix) }}{{- end -}}
