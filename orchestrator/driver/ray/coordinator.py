@@ -39,8 +39,8 @@ from orchestrator.records.manifest import RunManifest
 from orchestrator.records.outcome import Outcome
 from orchestrator.trial.lost import Undertaker
 
-_POLL_SECONDS = 0.25
-"""How long a call of the driver is held while nothing happens."""
+_POLL_SECONDS = 1.0
+"""How long a call of the driver is held while nothing happens: how soon a stop is heard."""
 _BATCH = 200
 """Events in one answer."""
 Kind = Literal["run", "left", "grade"]

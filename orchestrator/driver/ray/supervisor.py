@@ -32,7 +32,7 @@ from orchestrator.records.outcome import Outcome
 from orchestrator.trial.crew import Crew
 from orchestrator.trial.run import grade, run_trial, take_over
 
-_HEARTBEAT_SECONDS = 0.25
+_HEARTBEAT_SECONDS = 1.0
 """Between reports while nothing happens: how soon a stop is heard."""
 _EVENTS = 500
 """Events in one report."""
@@ -162,11 +162,9 @@ class Supervisor:
             raise refused.error()
 
     async def settle(self, outcome: Outcome) -> None:
-        """Tell what a launch did cost."""
+        """Tell what a launch did cost, with the next report: most runs have no limit, and the trial's end is near."""
         self._outbox.add(LaunchSettled(outcome.to_bytes()))
-        self._due.set()
 
     async def forfeit(self, trial: TrialId, launch: int) -> None:
-        """Tell that nobody will say what a launch did cost."""
+        """Tell that nobody will say what a launch did cost, with the next report."""
         self._outbox.add(LaunchForfeited(trial, launch))
-        self._due.set()
