@@ -70,7 +70,13 @@ def test_a_wrong_value_is_refused_by_name(path: str, value: Any, said: str) -> N
 def test_two_namespaces_are_too_few() -> None:
     done = run_helm(_with("teams", [{"name": "ours", "namespace": "eval-agents"}], MERGED))
     assert done.returncode != 0
-    assert "At least three namespaces are needed" in done.stderr
+    assert "at least three namespaces are needed" in done.stderr
+
+
+def test_namespaces_are_spoken_of_only_where_they_are_the_mistake() -> None:
+    done = run_helm(_with("store.url", ""))
+    assert done.returncode != 0
+    assert "three namespaces" not in done.stderr
 
 
 def test_services_do_not_live_in_the_default_namespace() -> None:
