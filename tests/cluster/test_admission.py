@@ -102,15 +102,18 @@ FORBIDDEN: dict[str, tuple[Change, str]] = {
         _spec(resourceClaims=[{"name": "gpu", "resourceClaimName": "gpu"}]),
         "resourceClaims are devices of the node",
     ),
-    "foreign image": (_agent(image="registry.example/agent:1"), "images must begin with a prefix"),
-    "image whose name begins alike": (_agent(image="localhost.example/agent:1"), "refused: localhost.example/agent:1"),
+    "foreign image": (_agent(image="registry.example/agent:1"), "begins with no prefix of the namespace annotation"),
+    "image whose name begins alike": (
+        _agent(image="localhost.example/agent:1"),
+        "orchestrate: localhost.example/agent:1 begins with no prefix",
+    ),
     "foreign image in prepare": (
         _second_container(image="registry.example/agent:1"),
-        "images must begin with a prefix",
+        "begins with no prefix of the namespace annotation",
     ),
     "foreign image volume": (
         _volume(image={"reference": "registry.example/data:1", "pullPolicy": "Never"}),
-        "refused: registry.example/data:1",
+        "orchestrate: registry.example/data:1 begins with no prefix",
     ),
 }
 
