@@ -153,7 +153,8 @@ def error_of(data: bytes) -> tuple[str, str] | None:
 def _refused(status: int, data: bytes, what: str) -> GatewayError | StoreError | LeaseLostError:
     found = error_of(data)
     if found is None:
-        return GatewayError(f"the gateway answered {what} with status {status}", cause="gateway_garbled")
+        why = " and knows no such request: it is older or newer than this driver" if status in {404, 405} else ""
+        return GatewayError(f"the gateway answered {what} with status {status}{why}", cause="gateway_garbled")
     kind, message = found
     if kind == _STALE:
         return LeaseLostError(f"the gateway refused {what}: {message}")
