@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.driver.kubernetes.job import delete_job, is_over, jobs_of, start_job
 from orchestrator.driver.kubernetes.sight import JobWatch, look_at_job
@@ -20,6 +20,7 @@ from orchestrator.report.program import program
 
 if TYPE_CHECKING:
     from orchestrator.cli.signals import Stop
+    from orchestrator.driver.lease import Holder
     from orchestrator.driver.place import Place
     from orchestrator.interfaces import ObjectStore
     from orchestrator.records.manifest import ManifestAgent, RunManifest
@@ -133,15 +134,23 @@ async def stop_job(store: ObjectStore, api: Api, namespace: str, run: str) -> st
     Raises StoreError, ApiError.
     """
     open_jobs = [job for job in await jobs_of(api, namespace, run) if not is_over(job)]
-    if not open_jobs:
+    holder = await read_holder(store, run)
+    if not [job for job in open_jobs if not _is_done(job, holder)]:
         return ""
     await ask_to_stop(store, run)  # before anything else: a driver may start in this very moment
-    driven_before = await read_holder(store, run) is not None
-    if driven_before and not (await look_at_job(api, namespace, run)).trouble:
+    if holder is not None and not (await look_at_job(api, namespace, run)).trouble:
         return NEXT_STOPS
     for job in open_jobs:
         await delete_job(api, namespace, job)
     return "\n".join(f"Job {job['metadata']['name']} was deleted: no driver had started" for job in open_jobs)
+
+
+def _is_done(job: Mapping[str, Any], holder: Holder | None) -> bool:
+    """Return whether a Job that is not over yet makes no other driver: its own one has brought the run to its end, or stopped it."""
+    release = None if holder is None else holder.release
+    if holder is None or release is None or release.reason not in {"ended", "stopped"}:
+        return False
+    return holder.claim.process.host.startswith(f"{job['metadata']['name']}-")
 
 
 @contextlib.asynccontextmanager

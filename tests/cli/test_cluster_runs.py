@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -197,6 +198,31 @@ def test_a_stop_is_followed_to_the_driver_that_carries_it_out(
         stopped = in_process("stop", "r1", "--store", tmp_path / "store")
     assert stopped.returncode == code, stopped.stderr
     assert said in stopped.stdout + stopped.stderr
+
+
+@pytest.mark.parametrize(("reason", "said"), [("ended", "drove it to its end"), ("stopped", "was stopped by anna@box")])
+def test_a_run_that_was_let_go_has_no_next_driver_though_its_job_is_not_over_yet(
+    in_process: Orchestrate, cluster, tmp_path: Path, reason: str, said: str
+) -> None:
+    store = FileStore(tmp_path / "store")
+
+    async def lets_go(server: FaultServer, job: dict[str, Any]) -> None:
+        await add_pod(server, job, phase="Running")
+        process = Process(host=f"{job['metadata']['name']}-x7k2p", pid=1)
+        made = Claim(run="r1", epoch=1, writer_id="w", process=process, at=1, term_s=15)
+        await store.create(keys.claim("r1", 1), made.to_bytes())
+        let_go = Release(epoch=1, at=2, reason=reason, detail="by anna@box")
+        await store.create(keys.release("r1", 1), let_go.to_bytes())
+        done.set()
+
+    done = threading.Event()
+    with cluster(lets_go):
+        in_process(*SUBMIT, "--run-id", "r1", "--detach")
+        assert done.wait(30)
+        stopped = in_process("stop", "r1", "--store", tmp_path / "store")
+    assert stopped.stdout.startswith("nobody drives run r1: process 1 on ")
+    assert said in stopped.stdout
+    assert asyncio.run(last_wish(store, "r1")) is None
 
 
 def test_a_person_who_resumes_lifts_a_stop_before_the_job_is_made(
