@@ -77,12 +77,15 @@ def _print(found: Visit) -> None:
         print(f"  problem  {clean(str(problem), 1000)}")
     print("\nchecks")
     width = max(len(each.name) for each in found.findings)
+    told: dict[str, str] = {}
     for finding in found.findings:
         for number, fact in enumerate(finding.facts):
             name = finding.name if not number else ""
             advice = f"; to do: {clean(fact.advice, 1000)}" if fact.advice else ""
-            print(f"  {fact.state:<7}  {name:<{width}}  {clean(fact.said, 2000)}{advice}")
+            first = told.setdefault(fact.said, finding.name) if fact.state == "problem" else finding.name
+            said = f"{clean(fact.said, 2000)}{advice}" if first == finding.name else f"not looked at, see {first}"
+            print(f"  {fact.state:<7}  {name:<{width}}  {said}")
     facts = [fact for finding in found.findings for fact in finding.facts]
-    wrong = sum(fact.state == "problem" for fact in facts) + len(found.problems)
+    wrong = len(told) + len(found.problems)
     odd = sum(fact.state == "warning" for fact in facts)
     print(f"\n{plural(wrong, 'problem')}, {plural(odd, 'warning')}")

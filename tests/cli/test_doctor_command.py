@@ -45,3 +45,11 @@ def test_models_that_do_not_answer_are_problems(orchestrate: Orchestrate, tmp_pa
     done = orchestrate("doctor", "--models", timeout=110)
     assert done.returncode == 5
     assert "x/m could not be asked" in done.stdout
+
+
+def test_one_mistake_that_many_checks_meet_is_one_problem(orchestrate: Orchestrate, tmp_path: Path) -> None:
+    (tmp_path / "orchestrate.toml").write_text('[kubernetes]\ncontext = "nowhere"\n')
+    done = orchestrate("doctor", "--backend", "kubernetes")
+    assert done.returncode == 5
+    assert done.stdout.count("not looked at, see cluster") == 4
+    assert "\n1 problem, " in done.stdout
