@@ -92,8 +92,9 @@ def test_no_file_and_no_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         asyncio.run(connect(file=str(tmp_path / "none")))
     monkeypatch.setattr("kubernetes.config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "none"))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    with pytest.raises(SpecError, match="no pod with a service account"):
+    with pytest.raises(SpecError, match=r"set KUBECONFIG to its path .*no pod with a service account") as error:
         asyncio.run(connect())
+    assert str(tmp_path / "none") in str(error.value)
 
 
 def test_a_plugin_that_fails_is_quoted(tmp_path: Path) -> None:

@@ -131,8 +131,9 @@ def test_preflight_names_each_right_that_is_missing() -> None:
         ):
             await backend.preflight()
         await server.stop()
-        with pytest.raises(RefusedError, match="cannot be used"):
+        with pytest.raises(SandboxError, match="reachable from here") as caught:
             await backend.preflight()
+        assert "the cluster is that of" in caught.value.__notes__[0]
 
     inside(use)
 

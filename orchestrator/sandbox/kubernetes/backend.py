@@ -74,7 +74,7 @@ class KubernetesBackend:
         return found
 
     async def preflight(self) -> Mapping[str, str]:
-        """Ask the cluster whether pods may be made in each namespace, and return the labels of all. Raises RefusedError.
+        """Ask the cluster whether pods may be made in each namespace, and return the labels of all. Raises RefusedError, ApiError.
 
         Where a Job drives the runs, its own account makes them, so ours need not.
         """
@@ -89,6 +89,9 @@ class KubernetesBackend:
                 version = await api.version()
                 denied = await self._denied(api) if settings.driver == "here" else []
         except ApiError as error:
+            if not error.status:  # nobody has answered, which may be another thing in a minute
+                error.add_note(f"the cluster is that of {connection.where}")
+                raise
             msg = f"the cluster of {connection.where} cannot be used: {error}"
             raise RefusedError(msg) from error
         if denied:
@@ -190,11 +193,13 @@ class KubernetesBackend:
         if stronger and runtime_class(environment.isolation, self._settings) is None:
             found.append(
                 f"isolation {environment.isolation}: no RuntimeClass for it is configured; "
-                f"set kubernetes.runtime_classes.{environment.isolation}, or use isolation: container"
+                f"have trials.runtimeClasses.{environment.isolation} set in the chart (kubernetes.runtime_classes), "
+                "or use isolation: container"
             )
         if environment.user == "root" and not self._settings.root_namespaces:
             found.append(
-                "user root: no namespace for such pods is configured (kubernetes.root_namespaces); use user: agent"
+                "user root: no namespace for such pods is configured; "
+                "have namespaces.trialsRoot.enabled set in the chart (kubernetes.root_namespaces), or use user: agent"
             )
         return found
 

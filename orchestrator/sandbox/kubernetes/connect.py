@@ -156,7 +156,7 @@ def _connect(context: str | None, file: str | None) -> Connection:
         return _complaining(lambda: _from_kubeconfig(context, paths), f"the kubeconfig {paths}")
     if file is not None or context is not None:
         raise SpecError(f"there is no kubeconfig at {paths}: set KUBECONFIG to its path")
-    return _complaining(_from_pod, "the pod's service account")
+    return _complaining(lambda: _from_pod(paths), "the pod's service account")
 
 
 def _from_kubeconfig(context: str | None, paths: str) -> Connection:
@@ -182,7 +182,7 @@ def _from_kubeconfig(context: str | None, paths: str) -> Connection:
     return _made(load, f"context {name} of {paths}", str(known[name].get("namespace") or "default"))
 
 
-def _from_pod() -> Connection:
+def _from_pod(paths: str) -> Connection:
     from kubernetes.client import Configuration
     from kubernetes.config import load_incluster_config
     from kubernetes.config.config_exception import ConfigException
@@ -191,8 +191,8 @@ def _from_pod() -> Connection:
         configuration = Configuration()
         try:
             load_incluster_config(client_configuration=configuration)
-        except ConfigException as error:
-            msg = f"there is no kubeconfig (KUBECONFIG, ~/.kube/config), and this is no pod with a service account: {error}"
+        except ConfigException:
+            msg = f"there is no kubeconfig at {paths}: set KUBECONFIG to its path (and this is no pod with a service account)"
             raise SpecError(msg) from None
         return configuration
 
