@@ -266,7 +266,8 @@ def live_line(standing: Standing) -> str:
     parts += [f"{count:,} {word}" for word, count in (*counts.items(), *sorted(standing.phases.items()))]
     if standing.failed_launches:
         lost = standing.failed_launches
-        parts.append(f"{sum(lost.values()):,} lost launches ({', '.join(map(clean, lost))})")
+        count = sum(lost.values())
+        parts.append(f"{count:,} lost {'launch' if count == 1 else 'launches'} ({', '.join(map(clean, lost))})")
     if standing.spent_nano_usd:
         parts.append(_cost(standing.spent_nano_usd))
     return "  ".join(parts) + _eta(standing)

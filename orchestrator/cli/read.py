@@ -58,6 +58,9 @@ def logs(
 
     Model calls, tool calls, results, refusals.
     """
+    if follow and not driver:
+        msg = "goes with --driver alone: what a trial did is read once it has ended"
+        raise typer.BadParameter(msg, param_hint="--follow")
     settings = settings_from(store=store)
     run_async(_driver_log(run, settings, follow=follow) if driver else _logs(run, trial, settings, as_json=as_json))
 

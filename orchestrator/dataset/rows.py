@@ -263,7 +263,8 @@ def _choose_graders(grades: Mapping[TrialId, Sequence[Verdict]]) -> tuple[dict[T
         for digest, trials in sorted(several.items())
     ]
     notes += [
-        f"{task}: its trials were graded by different graders ({', '.join(map(short, sorted(digests)))}); regrade it"
+        f"{task}: its trials were graded by different graders ({', '.join(map(short, sorted(digests)))}); "
+        "where that may matter, measure it again, once no upgrade is going on"
         for task, digests in sorted(used.items())
         if len(digests) > 1
     ]

@@ -38,7 +38,7 @@ def test_ages(passed: float, shown: str) -> None:
 
 def test_one_line_while_it_runs() -> None:
     assert live_line(standing()) == (
-        "4/10  3 passed  1 failed  1 infra  1 grading  2 running  1 lost launches (sandbox)  $0.60, about 2 min left"
+        "4/10  3 passed  1 failed  1 infra  1 grading  2 running  1 lost launch (sandbox)  $0.60, about 2 min left"
     )
 
 

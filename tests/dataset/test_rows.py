@@ -137,6 +137,7 @@ def test_trials_of_one_task_by_different_graders_are_said():
     verdicts = [verdict(RUN, trial(1), grader=GRADER), verdict(RUN, trial(2), grader=OTHER_GRADER)]
     data = rows([outcome(RUN, trial(n)) for n in (1, 2)], verdicts, samples=2)
     assert "graded by different graders" in data.notes[0]
+    assert "measure it again" in data.notes[0]
 
 
 def test_a_verdict_about_another_launch_does_not_count():
