@@ -8,7 +8,7 @@ import json
 import os
 import socket
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,7 +30,7 @@ from orchestrator.settings import Kubernetes, Settings
 from orchestrator.spec.agent import Agent, Price
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
     from orchestrator.sandbox.container.engine import Engine
     from orchestrator.sandbox.kubernetes.api import Api
@@ -70,19 +70,19 @@ def bundle_source(store: ObjectStore, cache: Path) -> BundleSource:
     return BundleCache(store, cache / "bundles")
 
 
-def event_reader(store: ObjectStore) -> Callable[[BlobRef], Awaitable[Sequence[Event]]]:
-    """Return what reads the events of a closed trajectory, once its bytes are those that were sealed.
+def event_reader(store: ObjectStore) -> Callable[[BlobRef], Awaitable[Iterable[Event]]]:
+    """Return what reads the events of a closed trajectory, one after the other, once its bytes are those that were sealed.
 
-    It raises NotFoundError when the trajectory is gone and StoreError when it is another one.
+    It raises NotFoundError when the trajectory is gone, StoreError when it is another one, and the events when one cannot be read.
     """
-    from orchestrator.trace.read import is_whole, read_events
+    from orchestrator.trace.read import each_event, is_whole
 
-    async def read(blob: BlobRef) -> Sequence[Event]:
+    async def read(blob: BlobRef) -> Iterable[Event]:
         data = await store.get(blob.key)
-        if not is_whole(data, blob):
+        if not await asyncio.to_thread(is_whole, data, blob):  # trials may be running in this loop
             msg = f"{blob.key} is not the trajectory that was sealed: its bytes have another digest"
             raise StoreError(msg, cause="blob_digest")
-        return await asyncio.to_thread(read_events, data, blob.key)  # trials may be running in this loop
+        return each_event(data, blob.key)
 
     return read
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,8 +20,8 @@ from orchestrator.records.ids import TrialId
 from orchestrator.records.outcome import Outcome
 
 Row = dict[str, Any]
-ReadEvents = Callable[[BlobRef], Awaitable[Sequence[Event]]]
-"""Reads the events of a closed trajectory. Raises NotFoundError when it is gone, else StoreError."""
+ReadEvents = Callable[[BlobRef], Awaitable[Iterable[Event]]]
+"""Reads the events of a closed trajectory, some only while they are gone through. Raises NotFoundError when it is gone, else StoreError."""
 
 NAME_CHARS = 200
 """Longest name of a tool, model or call that is kept, in characters."""
@@ -46,7 +46,8 @@ async def read_steps(
     async def one(trial: TrialId, launch: int, blob: BlobRef) -> None:
         async with gate:
             try:
-                found[trial, launch] = step_rows(await events(blob))
+                # trials may be running in this loop
+                found[trial, launch] = await asyncio.to_thread(step_rows, await events(blob))
             except NotFoundError:
                 gone.append(f"{trial} launch {launch}")
 

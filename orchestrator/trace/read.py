@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 
 from pydantic import ValidationError
 
@@ -14,13 +15,21 @@ _HEAD = ("v", "seq", "t", "source", "type")
 
 
 def read_events(data: bytes, where: str = "trajectory") -> list[Event]:
-    """Return the events in order. A torn last line, as a crash leaves it, is left out.
+    """Return the events in order. Raises as ``each_event``."""
+    return list(each_event(data, where))
+
+
+def each_event(data: bytes, where: str = "trajectory") -> Iterator[Event]:
+    """Yield the events in order, each when it is asked for: what an agent sent takes many times its size once it is read. A torn last line,
+    as a crash leaves it, is left out.
 
     Raises StoreError when another line is not an event of this version, or when numbers are missing or out of order.
     """
+    begin = number = 0
     # Every line ends with a newline: what follows the last one was being written when the writer died.
-    *lines, _torn = data.split(b"\n")
-    return [_event(line, number, where) for number, line in enumerate(lines)]
+    while (end := data.find(b"\n", begin)) >= 0:
+        yield _event(data[begin:end], number, where)
+        begin, number = end + 1, number + 1
 
 
 def is_whole(data: bytes, blob: BlobRef) -> bool:

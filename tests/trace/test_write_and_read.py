@@ -7,13 +7,14 @@ import hashlib
 import json
 import os
 import time
+import tracemalloc
 
 import pytest
 
 from orchestrator.errors import StoreError
 from orchestrator.records.base import BlobRef
 from orchestrator.trace import write
-from orchestrator.trace.read import is_whole, read_events
+from orchestrator.trace.read import each_event, is_whole, read_events
 from orchestrator.trace.write import MAX_TEXT, TrajectoryFolder, shorten
 
 
@@ -163,6 +164,19 @@ def test_agents_that_send_without_end_leave_room_for_the_record_of_others(tmp_pa
     assert b"yyyy" in (tmp_path / "honest.jsonl").read_bytes()
     assert (tmp_path / "later.jsonl").read_bytes().count(b"zzzz") > 0
     assert len(sealed) == 10
+
+
+def test_what_an_agent_sent_is_never_read_all_at_once():
+    head = {"v": 1, "t": 1.0, "source": "gateway", "type": "model_request"}
+    lines = [json.dumps({**head, "seq": number, "messages": [[]] * 50_000}).encode() for number in range(40)]
+    data = b"\n".join([*lines, b""])
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in each_event(data)) == 40
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * len(data)
 
 
 def test_a_name_is_used_once(tmp_path):
