@@ -132,7 +132,16 @@ def test_the_next_job_has_the_next_number_and_there_is_one_at_a_time(play) -> No
     play(course)
 
 
-@pytest.mark.parametrize("fault", ["post_commits_then_500", "post_commits_then_reset"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "post_commits_then_500",
+        "post_commits_then_reset",
+        "reset_then_done",
+        "api_server_restarts",
+        "unavailable_before_commit",
+    ],
+)
 def test_a_job_whose_creation_was_not_answered_is_found(play, fault: str) -> None:
     async def course(server: FaultServer, api: Api) -> list[Any]:
         server.inject(fault)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import RefusedError
 from orchestrator.sandbox.kubernetes import names
+from orchestrator.sandbox.kubernetes.creator import Patience
 from orchestrator.sandbox.kubernetes.errors import ApiError
 from orchestrator.sandbox.kubernetes.resources import JOBS
 
@@ -55,34 +57,37 @@ async def start_job(
 ) -> str:
     """Make the next Job of a run and return its name; ``begins`` is awaited before, once it is known that no other one runs.
 
-    Raises RefusedError when one of them has not ended yet, and ApiError.
+    An API server that is away for a moment is waited for; a Job that it made without saying so is known by what only this call wrote on
+    it. Raises RefusedError when another one of the run's Jobs has not ended yet, and ApiError.
     """
-    for _ in range(_TRIES):
-        found = await jobs_of(site.api, site.namespace, run)
-        running = next((job for job in found if not is_over(job)), None)
-        if running is not None:
-            msg = f"Job {running['metadata']['name']} in {site.namespace} drives run {run} already"
-            raise RefusedError(msg)
-        await begins()
-        number = _number(found[-1]) + 1 if found else 1
-        job = render_job(site.template, run, number, arguments)
-        if await _made(site, job, run):
-            return str(job["metadata"]["name"])
+    mine, patience, begun, others = secrets.token_hex(8), Patience(), False, 0
+    while others < _TRIES:
+        try:
+            found = await jobs_of(site.api, site.namespace, run)
+            running = next((job for job in found if not is_over(job)), None)
+            if running is not None:
+                return _ours(running, mine, run, site.namespace)
+            if not begun:
+                await begins()
+                begun = True
+            job = render_job(site.template, run, _number(found[-1]) + 1 if found else 1, arguments)
+            job["metadata"]["annotations"][names.ASKED] = mine
+            return str((await site.api.create(JOBS, site.namespace, job))["metadata"]["name"])
+        except ApiError as error:
+            if error.cause == "already_exists":
+                others += 1
+            else:
+                await patience.again(error)
     msg = f"others start drivers of run {run} at the same time"
     raise RefusedError(msg)
 
 
-async def _made(site: Site, job: Mapping[str, Any], run: str) -> bool:
-    """Create a Job. False: another person was faster. An answer that was lost is looked for."""
-    try:
-        await site.api.create(JOBS, site.namespace, job)
-    except ApiError as error:
-        if error.cause == "already_exists":
-            return False
-        found = await site.api.find(JOBS, site.namespace, job["metadata"]["name"]) if error.fault.unsure else None
-        if found is None or _annotation(found) != run:
-            raise
-    return True
+def _ours(job: Mapping[str, Any], mine: str, run: str, namespace: str) -> str:
+    name = str(job["metadata"]["name"])
+    if (job["metadata"].get("annotations") or {}).get(names.ASKED) != mine:
+        msg = f"Job {name} in {namespace} drives run {run} already"
+        raise RefusedError(msg)
+    return name
 
 
 async def delete_job(api: Api, namespace: str, job: Mapping[str, Any]) -> bool:
