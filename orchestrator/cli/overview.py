@@ -73,11 +73,12 @@ async def _status(text: str, settings: Settings, *, as_json: bool) -> None:
 
     store = wiring.object_store(settings.store)
     run = await resolve_run(store, text)
-    sight = by_the_calendar(await read_holder(store, run))
+    holder = await read_holder(store, run)
+    sight = by_the_calendar(holder)
     standing = Standing(await collect(store, run), sight)
     job = ("", False)
     if standing.state not in {"running", "complete"}:
-        job = await job_words(settings, standing.data.manifest)
+        job = await job_words(settings, standing.data.manifest, holder)
     if as_json:
         print(json.dumps(status_json(standing, job), indent=2))
     else:

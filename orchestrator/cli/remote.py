@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orchestrator.driver.kubernetes.job import delete_job, is_over, jobs_of, start_job
 from orchestrator.driver.kubernetes.sight import JobWatch, look_at_job
@@ -135,7 +135,7 @@ async def stop_job(store: ObjectStore, api: Api, namespace: str, run: str) -> st
     """
     open_jobs = [job for job in await jobs_of(api, namespace, run) if not is_over(job)]
     holder = await read_holder(store, run)
-    if not [job for job in open_jobs if not _is_done(job, holder)]:
+    if not [job for job in open_jobs if not _is_done(str(job["metadata"]["name"]), holder)]:
         return ""
     await ask_to_stop(store, run)  # before anything else: a driver may start in this very moment
     if holder is not None and not (await look_at_job(api, namespace, run)).trouble:
@@ -145,12 +145,12 @@ async def stop_job(store: ObjectStore, api: Api, namespace: str, run: str) -> st
     return "\n".join(f"Job {job['metadata']['name']} was deleted: no driver had started" for job in open_jobs)
 
 
-def _is_done(job: Mapping[str, Any], holder: Holder | None) -> bool:
+def _is_done(job: str, holder: Holder | None) -> bool:
     """Return whether a Job that is not over yet makes no other driver: its own one has brought the run to its end, or stopped it."""
     release = None if holder is None else holder.release
     if holder is None or release is None or release.reason not in {"ended", "stopped"}:
         return False
-    return holder.claim.process.host.startswith(f"{job['metadata']['name']}-")
+    return holder.claim.process.host.startswith(f"{job}-")
 
 
 @contextlib.asynccontextmanager
@@ -171,10 +171,10 @@ async def job_watch(settings: Settings, manifest: RunManifest) -> AsyncIterator[
         yield JobWatch(api, settings.kubernetes.drivers_namespace, manifest.run)
 
 
-async def job_words(settings: Settings, manifest: RunManifest) -> tuple[str, bool]:
+async def job_words(settings: Settings, manifest: RunManifest, holder: Holder | None) -> tuple[str, bool]:
     """Return what is to be said of the Job of a run that nobody drives, and whether a driver may come of it.
 
-    Empty when the run has nothing to do with a cluster.
+    ``holder`` had it last. Empty when the run has nothing to do with a cluster, and when its Job will make no other driver.
     """
     async with job_watch(settings, manifest) as watch:
         if watch is None:
@@ -182,7 +182,7 @@ async def job_words(settings: Settings, manifest: RunManifest) -> tuple[str, boo
         sight = await watch.look()
         if sight is None:
             return f"the cluster does not answer: {watch.unseen}", False
-        return str(sight), sight.may_come
+        return ("", False) if sight.may_come and _is_done(sight.name, holder) else (str(sight), sight.may_come)
 
 
 async def print_driver_log(run: str, settings: Settings, *, follow: bool) -> None:

@@ -219,7 +219,9 @@ def test_a_run_that_was_let_go_has_no_next_driver_though_its_job_is_not_over_yet
     with cluster(lets_go):
         in_process(*SUBMIT, "--run-id", "r1", "--detach")
         assert done.wait(30)
+        status = json.loads(in_process("status", "r1", "--store", tmp_path / "store", "--json").stdout)
         stopped = in_process("stop", "r1", "--store", tmp_path / "store")
+    assert (status["job"], "resume r1" in status["next"]) == (None, True)
     assert stopped.stdout.startswith("nobody drives run r1: process 1 on ")
     assert said in stopped.stdout
     assert asyncio.run(last_wish(store, "r1")) is None
