@@ -259,7 +259,7 @@ PINNED = "registry.example/x@sha256:" + "1" * 64
         ({"image": "python:3"}, "pin it with"),
         ({"image": "sha256:" + "1" * 64}, "known on one machine only"),
         ({"build": "environment/"}, "not pinned yet"),
-        ({"isolation": "vm"}, "kubernetes.runtime_classes.vm"),
+        ({"isolation": "vm"}, "trials.runtimeClasses.vm"),
         ({"user": "root"}, "kubernetes.root_namespaces"),
         ({"network": "public"}, "model_only"),
         ({"workdir": "/home"}, "workdir /home"),
@@ -275,5 +275,8 @@ def test_what_pods_cannot_give_is_refused_with_a_way_out(fields: dict[str, Any],
 def test_what_pods_can_give_is_not_refused() -> None:
     assert refusals() == []
     assert refusals(image=PINNED, isolation="gvisor", workdir="/testbed", resources=Resources(cpu=2)) == []
+    versioned = KubernetesBackend(SETTINGS.model_copy(update={"task_image": "registry.example/control:0.1.0"}))
+    assert versioned.refusals(Environment(image="registry.example/control:0.1.0")) == []
+    assert "its tag can mean another" in versioned.refusals(Environment(image="registry.example/control:0.2.0"))[0]
     bare = KubernetesBackend(SETTINGS.model_copy(update={"task_image": None}))
     assert "kubernetes.task_image" in bare.refusals(Environment())[0]
