@@ -66,7 +66,9 @@ def _problem(view: PodView, waits: Sequence[int]) -> tuple[str, str | None]:
     for index in waits:
         runner, subject = view.container(runner_name(index)), view.container(subject_name(index))
         if runner is not None and runner.state == "terminated":
-            return _told(runner)
+            cause, told = _told(runner)
+            ended = subject is not None and subject.state == "terminated" and runner.exit_code == wire.SUBJECT
+            return cause, f"{told}; {_words(subject)}" if subject is not None and ended else told
         if subject is not None and _never_joined(subject):
             return "grading_subject", f"the subject did not start: {_words(subject)}"
     if view.gone or view.deleting:

@@ -228,6 +228,7 @@ def _subject(
         "image": order.image,
         "imagePullPolicy": "IfNotPresent",
         "command": ["python3", "-I", "-S", wire.JOIN],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "env": [{"name": name, "value": value} for name, value in _OWN_ENV.items()],
         "resources": _resources(spec, settings, disk=order.laid_bytes),
         "securityContext": _SECURITY,

@@ -12,11 +12,17 @@ from dataclasses import dataclass, replace
 from pydantic import JsonValue
 
 from grader_service.checks.case import Ending, Frozen, Pair, PairEnd
+from grader_service.subject.ready import READY
 from orchestrator.errors import SandboxError
 from orchestrator.interfaces import Sandbox, SandboxBackend, SandboxSpec
 from orchestrator.records.manifest import ManifestTask
 
 log = logging.getLogger("grader_service")
+
+_READY_SECONDS = 60.0
+"""How long a subject's side may take from its start until it serves."""
+_WORDS_SECONDS = 10.0
+"""How long a sandbox whose line has ended may take to end, and to say how."""
 
 
 class LocalPairs:
@@ -61,11 +67,17 @@ class _Place:
 
 
 async def _run_pair(runner: _Place, subject: _Place) -> PairEnd:
-    """Run both at once. The subject is killed when the runner has ended; its own ending is returned when it came first."""
+    """Run both, the runner once the subject serves. The subject is killed when the runner has ended; its own ending is returned when it
+    came first.
+    """
     here, there = socket.socketpair()
-    over = asyncio.Event()
-    serving = asyncio.create_task(_serve(subject, there, over))
+    serves, over = asyncio.Event(), asyncio.Event()
+    serving = asyncio.create_task(_serve(subject, there, here, serves, over))
+    waiting = asyncio.create_task(serves.wait())
     try:
+        await asyncio.wait({waiting, serving}, return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            serving.result()
         running = asyncio.create_task(_run(runner, here))
         try:
             await asyncio.wait({running, serving}, return_when=asyncio.FIRST_COMPLETED)
@@ -78,10 +90,42 @@ async def _run_pair(runner: _Place, subject: _Place) -> PairEnd:
         over.set()
         return PairEnd(runner=ending, frozen=frozen, subject=await serving)
     finally:
-        serving.cancel()
-        await asyncio.gather(serving, return_exceptions=True)
+        for task in (waiting, serving):
+            task.cancel()
+        await asyncio.gather(waiting, serving, return_exceptions=True)
         here.close()
         there.close()
+
+
+async def _proved(line: socket.socket, sandbox: Sandbox) -> None:
+    """Wait until the subject serves: before that it has read no byte of the agent's. Raises SandboxError when it does not work.
+
+    The line blocks again afterwards.
+    """
+    loop, received, why = asyncio.get_running_loop(), b"", "it ended before it served"
+    line.setblocking(False)
+    try:
+        async with asyncio.timeout(_READY_SECONDS):
+            while len(received) < len(READY) and (part := await loop.sock_recv(line, len(READY) - len(received))):
+                received += part
+    except TimeoutError:
+        why = f"it did not serve within {_READY_SECONDS:g} s"
+    except ConnectionError as error:
+        why = str(error)
+    line.setblocking(True)
+    if received != READY:
+        msg = f"the subject's side of a pair does not work: {why}{await _last_words(sandbox)}"
+        raise SandboxError(msg, cause="grading_subject")
+
+
+async def _last_words(sandbox: Sandbox) -> str:
+    try:
+        async with asyncio.timeout(_WORDS_SECONDS):
+            ending = await sandbox.ended()
+            words = (await sandbox.freeze()).output[-500:].decode("utf-8", "replace").strip()
+    except TimeoutError:
+        return ""
+    return f", with {ending.exit}: {words}"
 
 
 async def _settled(
@@ -102,9 +146,14 @@ async def _run(place: _Place, channel: socket.socket) -> tuple[Ending, Frozen]:
         return ending, await sandbox.freeze()
 
 
-async def _serve(place: _Place, channel: socket.socket, over: asyncio.Event) -> Ending | None:
+async def _serve(
+    place: _Place, channel: socket.socket, line: socket.socket, serves: asyncio.Event, over: asyncio.Event
+) -> Ending | None:
+    """Return how the subject ended, if before all is over. Raises SandboxError when it did so before it served."""
     async with place.open(channel) as sandbox:
         channel.close()
+        await _proved(line, sandbox)
+        serves.set()
         ended = asyncio.create_task(sandbox.ended())
         waiting = asyncio.create_task(over.wait())
         try:

@@ -24,6 +24,7 @@ from typing import Any
 from grader_service.checker.jail import protect
 from grader_service.checker.warden import oom_kills, read_answer
 from grader_service.pod import wire
+from grader_service.subject.ready import READY
 
 _CHANNEL = 3
 _FINAL = "/output/final.json"
@@ -39,6 +40,7 @@ def main() -> None:
     plan = wire.read_plan(wire.RUN_PLAN)
     try:
         line = _joined(plan["line"], plan["join_seconds"])
+        prove(line, plan["join_seconds"])
         killed = oom_kills()
         result = run(plan, line, environment.get("PATH", os.defpath))
         hang_up(line)
@@ -65,6 +67,24 @@ def _joined(place: str, seconds: float) -> socket.socket:
         os.unlink(place)  # noqa: PTH108
     line.setblocking(True)
     return line
+
+
+def prove(line: socket.socket, seconds: float) -> None:
+    """Hear from the subject's side that it works, or end: what is broken before it has read a byte of the agent's is nobody's result."""
+    try:
+        line.settimeout(seconds)
+        received = b""
+        while len(received) < len(READY) and (part := line.recv(len(READY) - len(received))):
+            received += part
+        line.settimeout(None)
+        if received == READY:
+            return
+        why = "it ended before it served"
+    except TimeoutError:
+        why = f"it did not serve within {seconds:g} s"
+    except OSError as error:
+        why = str(error)
+    wire.end(wire.SUBJECT, f"the subject's side does not work: {why}")
 
 
 def run(plan: dict[str, Any], line: socket.socket, path: str) -> dict[str, Any]:

@@ -30,15 +30,16 @@ SHARED_SOCKET = "\0orchestrate-line"
 RESULT_BYTES = 1 << 20
 """The most that a result has."""
 
-POLICY, UNREACHABLE, INPUTS, UNKNOWN, MEMORY, OTHER = 41, 43, 44, 45, 46, 49
+POLICY, UNREACHABLE, INPUTS, UNKNOWN, MEMORY, SUBJECT, OTHER = 41, 43, 44, 45, 46, 47, 49
 """Exit codes: the network is open; the grader does not answer; what came is not usable; it does not know the token; hidden tests met
-their memory limit; anything else."""
+their memory limit; the subject's side does not work; anything else."""
 CAUSES = {
     POLICY: "policy_not_enforced",
     UNREACHABLE: "grader_unreachable",
     INPUTS: "grading_inputs",
     UNKNOWN: "grader_restarted",
     MEMORY: "grading_memory",
+    SUBJECT: "grading_subject",
     OTHER: "grading_pod",
 }
 NOT_JOINED, PROCESSES, DEADLINE = 121, 123, 124

@@ -27,7 +27,9 @@ from grader_service.child.assemble import (
     read_entries,
     without_by_products,
 )
+from grader_service.subject.leftovers import SharedMemory, refuse_message_queues
 from grader_service.subject.process import Limits, Ran, run
+from grader_service.subject.ready import READY
 
 CHANNEL = 3
 LINE_BYTES = 1 << 20
@@ -35,6 +37,7 @@ _TEXT_BYTES = 256 << 10
 _TAIL_BYTES = 2000
 _EVIDENCE_EXIT = 70
 _WIPED = ("/tmp", "/output", "/dev/shm")  # noqa: S108 - the sandbox's own
+_PROOF_SECONDS = 60.0
 _TICK_SECONDS = 0.011
 """Longer than the coarsest step of file times in Linux, 10 ms."""
 
@@ -42,13 +45,16 @@ Mark = tuple[int, int, int, int, int]
 
 
 def main() -> None:
-    """Lay the workspace, then serve until the channel ends."""
+    """Show that all of this works here, lay the workspace, then serve until the channel ends."""
     config = json.load(sys.stdin)
     guard_against_running_outside()
     protect()
     os.set_inheritable(CHANNEL, False)
+    left = SharedMemory()
+    prove(config["callee"], left)
+    os.write(CHANNEL, READY)
     try:
-        room = Room(config)
+        room = Room(config, left)
     except EvidenceError as error:
         sys.stderr.write(f"{error}\n")
         os._exit(_EVIDENCE_EXIT)
@@ -77,25 +83,33 @@ def guard_against_running_outside() -> None:
 
 
 def protect() -> None:
-    """Keep processes of the same user from tracing this one or taking its descriptors, and collect their orphans.
-
-    They get no POSIX message queues: those outlive their makers and cannot be listed here.
-    """
+    """Keep processes of the same user from tracing this one or taking its descriptors, and collect their orphans."""
     import ctypes
-    import resource
 
-    resource.setrlimit(resource.RLIMIT_MSGQUEUE, (0, 0))
     libc = ctypes.CDLL(None, use_errno=True)
     pr_set_dumpable, pr_set_child_subreaper = 4, 36
     if libc.prctl(pr_set_dumpable, 0, 0, 0, 0) or libc.prctl(pr_set_child_subreaper, 1, 0, 0, 0):
         sys.exit("the subject server cannot protect itself: prctl was refused")
+    refuse_message_queues()
+
+
+def prove(callee: str, left: SharedMemory) -> None:
+    """Do what every request needs once, with no byte of the agent's. What fails here ends this program, and is nobody's result."""
+    job = json.dumps({"op": "script", "code": "result = 1", "pythonpath": []}).encode()
+    limits = Limits(_PROOF_SECONDS, _TAIL_BYTES, LINE_BYTES, keep_end=True)
+    ran = run([sys.executable, "-I", "-B", callee], dict(os.environ), "/", job, limits, answer=True)  # noqa: TID251
+    kill_all_others()
+    left.forget()
+    if ran.answer != b'{"value": 1}\n':
+        sys.exit(f"the subject server cannot serve: {_ending(ran)} {ran.stderr.decode('utf-8', 'replace')}")
 
 
 class Room:
     """The workspace that requests see, and how it gets back to what was frozen."""
 
-    def __init__(self, config: dict[str, Any]) -> None:
+    def __init__(self, config: dict[str, Any], left: SharedMemory) -> None:
         self._config = config
+        self._left = left
         self.root: str = config["root"]
         self.problem = ""
         """Why there is no workspace to ask about, if there is none."""
@@ -106,7 +120,7 @@ class Room:
         """Undo what the last request did. Only what differs is laid again; most requests change nothing."""
         for folder in (*_WIPED, os.path.expanduser("~")):  # noqa: PTH111
             wipe(folder)
-        forget_shared_memory()
+        self._left.forget()
         now = marks(self.root)
         added = [path for path in now if path not in self._marks]
         touched = any(now.get(path) != mark for path, mark in self._marks.items())
@@ -131,19 +145,6 @@ class Room:
             self.problem = str(error)
         self._marks = marks(self.root)
         time.sleep(_TICK_SECONDS)  # a write within the same tick would leave the change time as it is
-
-
-def forget_shared_memory() -> None:
-    """Remove the System V objects that outlive their makers."""
-    import ctypes
-
-    libc = ctypes.CDLL(None)
-    removals = (("shm", libc.shmctl, ()), ("msg", libc.msgctl, ()), ("sem", libc.semctl, (0,)))
-    for kind, control, number in removals:
-        with open(f"/proc/sysvipc/{kind}") as table:  # noqa: PTH123
-            found = [int(line.split()[1]) for line in table.readlines()[1:]]
-        for identifier in found:
-            control(identifier, *number, 0, None)  # 0: IPC_RMID
 
 
 def marks(root: str) -> dict[str, Mark]:

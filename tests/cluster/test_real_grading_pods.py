@@ -263,6 +263,28 @@ def test_a_pod_whose_grader_died_ends_by_itself_and_is_deleted_by_the_next(world
     assert run(scene) == [1, 0]
 
 
+KEPT: Files = {
+    "tests/test_auth.py": HIDDEN["tests/test_auth.py"]
+    + """
+        from subject import script
+
+        LEAVE = '''
+        import ctypes, os
+        libc = ctypes.CDLL(None)
+        asked = [libc.shmget(4711, 0, 0), libc.msgget(4711, 0), libc.semget(4711, 0, 0)]
+        result = [number >= 0 for number in asked] + [os.path.exists("/tmp/kept"), os.path.exists("src/kept")]
+        made = [libc.shmget(4711, 4096, 0o1600), libc.msgget(4711, 0o1600), libc.semget(4711, 1, 0o1600)]
+        assert min(made) >= 0
+        for place in ("/tmp/kept", "src/kept"): open(place, "w").close()
+        open("src/auth.py", "a").write("# more")
+        result += [open("src/auth.py").read().count("more") > 1, libc.syscall(240, b"kept", 66, 0o600, None) >= 0]
+        '''
+
+        def test_nothing_is_kept_from_one_request_to_the_next():
+            assert [any(script(LEAVE)) for _ in range(3)] == [False] * 3
+        """,
+    "expected.txt": HIDDEN["expected.txt"] + "tests/test_auth.py::test_nothing_is_kept_from_one_request_to_the_next\n",
+}
 CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
 
 
@@ -270,9 +292,9 @@ CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namesp
     ("after", "result"), [(RIGHT, "passed"), ({"src/auth.py": "import os\nwhile True: os.fork()\n"}, "failed")]
 )
 def test_a_task_that_asks_for_gvisor_is_graded_under_it(world: GraderWorld, after: Files, result: str) -> None:
-    kernel = {"id": "kernel", "type": "command", "run": "grep -q gVisor /proc/version"}
+    kernel = {"id": "kernel", "type": "command", "run": "grep -qi gvisor /proc/version"}
     environment = {"requires": ["python3"], "isolation": "gvisor", "resources": {"processes": 64}}
-    world.task(BEFORE, [CHECK, kernel], hidden=HIDDEN, environment=environment)
+    world.task(BEFORE, [CHECK, kernel], hidden=KEPT, environment=environment)
     world.left(after)
 
     async def scene(cluster: GradingCluster) -> Verdict | None:
@@ -285,6 +307,27 @@ def test_a_task_that_asks_for_gvisor_is_graded_under_it(world: GraderWorld, afte
         pytest.skip("the cluster has no RuntimeClass gvisor")
     assert verdict.result == result, lines(verdict)
     assert {check.id: check.passed for check in verdict.checks} == {"hidden_tests": result == "passed", "kernel": True}
+
+
+@pytest.mark.parametrize("isolation", ["container", "gvisor"])
+def test_a_subject_that_a_kernel_refuses_something_is_no_score(world: GraderWorld, isolation: str) -> None:
+    server = world.tools().programs.lib / "grader_service/subject/server.py"
+    server.write_text(f"{server.read_text()}\ndef protect(): raise PermissionError('not on this kernel')\n")
+    world.task(BEFORE, [CHECK], hidden=HIDDEN, environment={"requires": ["python3"], "isolation": isolation})
+    world.left(RIGHT)
+
+    async def scene(cluster: GradingCluster) -> SandboxError | None:
+        if isolation == "gvisor" and await cluster.api.find(CLASSES, "", "gvisor") is None:
+            return None
+        with pytest.raises(SandboxError) as caught:
+            await cluster.grade(world, runtime_classes={"gvisor": "gvisor"})
+        return caught.value
+
+    error = run(scene)
+    if error is None:
+        pytest.skip("the cluster has no RuntimeClass gvisor")
+    assert error.cause == "grading_subject", error
+    assert world.stored_verdicts() == []
 
 
 @pytest.mark.timeout(600)

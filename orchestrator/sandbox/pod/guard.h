@@ -59,6 +59,7 @@ static const struct refused refused[] = {
     {SYS_sched_setattr, 0, 1, false},
     {SYS_sched_setaffinity, 0, 1, false},
     {SYS_io_setup, ANY, 0, false},         /* its contexts are counted for the whole node: one pod could have them all */
+    {SYS_mq_open, ANY, 0, false},          /* so are its queues, for each user; and they outlive a request of graded work */
 };
 
 /* Refuse from now on, to us and all that we start, what could hold, end or starve process 1. */
