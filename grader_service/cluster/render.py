@@ -296,7 +296,7 @@ def _resources(spec: SandboxSpec, settings: GradingPods, disk: int = 0) -> dict[
     }
 
 
-def _run_plan(spec: SandboxSpec, index: int, join_seconds: int, line: str) -> dict[str, Any]:
+def _run_plan(spec: SandboxSpec, index: int, ready_seconds: int, line: str) -> dict[str, Any]:
     return {
         "index": index,
         "command": list(spec.command),
@@ -308,5 +308,5 @@ def _run_plan(spec: SandboxSpec, index: int, join_seconds: int, line: str) -> di
         "memory_bytes": spec.limits.memory_bytes,
         "processes": spec.limits.processes,
         "line": line,
-        "join_seconds": join_seconds,
+        "ready_seconds": ready_seconds,  # a runner of another version, which does not wait for a subject's words, stops at the new name
     }

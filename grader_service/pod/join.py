@@ -3,7 +3,7 @@
 Connects to the runner, starts the subject with the line as its descriptor 3, and watches over it: processes, time, and the line, with which
 everything here ends, whoever keeps the subject from noticing. It cannot be killed or traced by what runs beside it: it is the first
 process, not dumpable, and the subject is refused the system calls for that, since gVisor's kernel does not protect a first process. Knows
-nothing hidden. Plan: ``{"command": […], "env": {…}, "stdin_b64", "workdir", "processes", "wall_seconds", "line", "join_seconds"}``.
+nothing hidden. Plan: ``{"command": […], "env": {…}, "stdin_b64", "workdir", "processes", "wall_seconds", "line", "ready_seconds"}``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main() -> int:
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     with open(_PLAN, "rb") as file:  # noqa: PTH123
         plan = json.load(file)
-    line = _joined(plan["line"], plan["join_seconds"])
+    line = _joined(plan["line"], plan["ready_seconds"])
     if line is None:
         sys.stderr.write("no runner took the line\n")
         return _NOT_JOINED

@@ -2,7 +2,7 @@
 
 Takes the subject's connection, runs the hidden tests with it as descriptor 3, and delivers what became of them with its token, which the
 tests do not see. Their memory has a limit below the container's: answers that take too much of it fail a test, and end no container. Plan:
-``{"index", "command": […], "env": {…}, "workdir", "wall_seconds", "output_bytes", "memory_bytes", "line", "join_seconds"}``.
+``{"index", "command": […], "env": {…}, "workdir", "wall_seconds", "output_bytes", "memory_bytes", "line", "ready_seconds"}``.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def main() -> None:
     os.environ.clear()  # noqa: TID251
     plan = wire.read_plan(wire.RUN_PLAN)
     try:
-        line = _joined(plan["line"], plan["join_seconds"])
-        prove(line, plan["join_seconds"])
+        line = _joined(plan["line"], plan["ready_seconds"])
+        prove(line, plan["ready_seconds"])
         killed = oom_kills()
         result = run(plan, line, environment.get("PATH", os.defpath))
         hang_up(line)
@@ -51,7 +51,7 @@ def main() -> None:
     except wire.Unknown as error:
         wire.end(wire.UNKNOWN, f"the grader does not know this pod any more ({error})")
     except TimeoutError:
-        wire.end(wire.OTHER, f"no subject came within {plan['join_seconds']} s")
+        wire.end(wire.OTHER, f"no subject came within {plan['ready_seconds']} s")
     except OSError as error:
         wire.end(wire.UNREACHABLE, f"the result could not be delivered: {error}")
 
