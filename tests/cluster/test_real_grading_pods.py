@@ -134,8 +134,10 @@ def reads(path):
         return type(error).__name__
 
 def kills(number):
-    os.kill(1, number)
-    return "alive"
+    try:
+        os.kill(1, number)
+    except PermissionError:
+        return "refused"
 
 def connects(host, port):
     try:
@@ -177,7 +179,7 @@ def test_a_hostile_subject_sees_and_reaches_nothing(world: GraderWorld) -> None:
 def test_sees(): assert call("evil:sees") == []
 def test_writes(): assert call("evil:writes", ["/grader", "/grader/state", "/grader/lib", "/line", "/", "/etc"]) == []
 def test_reads(): assert call("evil:reads", "/proc/1/environ") == call("evil:reads", "/proc/1/mem") == "PermissionError"
-def test_kills(): assert [call("evil:kills", n) for n in (9, 15, 19, 11)] == ["alive"] * 4
+def test_kills(): assert [call("evil:kills", n) for n in (9, 15, 19, 11)] == ["refused"] * 4
 PLACES = [("198.18.96.1", 443), ("198.18.0.1", 6443), ("198.18.0.1", 10250), ("198.18.96.10", 53), ("169.254.169.254", 80)]
 @pytest.mark.parametrize("place", PLACES)
 def test_connects(place): assert call("evil:connects", *place) is False
