@@ -253,6 +253,7 @@ async def _resume(asked: Resumed, settings: Settings, stop: Stop, *, detach: boo
     from orchestrator.cli.announce import announce_resume, ending
     from orchestrator.driver.committed import load_manifest
     from orchestrator.driver.execute import nothing_left, what_is_left
+    from orchestrator.driver.kubernetes.site import is_remote
     from orchestrator.driver.limits import when_resumed
     from orchestrator.driver.place import open_place
     from orchestrator.driver.prepare import check_resume, make_ready_again
@@ -266,7 +267,8 @@ async def _resume(asked: Resumed, settings: Settings, stop: Stop, *, detach: boo
     left = await what_is_left(stored, store)
     announce_resume(stored, left)
     if (done := nothing_left(left)) is not None:
-        await _commit_rows(store, settings, stored.run)  # a driver that was killed last of all has not
+        if not is_remote(settings, stored.backend):  # there its Job does that, and whoever submits has no right to
+            await _commit_rows(store, settings, stored.run)  # a driver that was killed last of all has not
         await _print_report(store, stored.run, as_json=as_json)
         return ending(stored, done, settings)
     arguments = () if asked.max_cost is None else ("--max-cost", str(asked.max_cost))

@@ -18,7 +18,9 @@ from played_cluster import IMAGE, PlayedCluster, Starter
 from driver_job_world import add_pod  # isort: skip - found by what played_cluster does
 from fault_server import FaultServer
 
+from orchestrator.cli import run as run_commands
 from orchestrator.cli import watching
+from orchestrator.driver.execute import Execution
 from orchestrator.driver.wishes import ask_to_stop, last_wish, lift
 from orchestrator.records import keys
 from orchestrator.records.lease import Claim, Process, Release
@@ -243,6 +245,26 @@ def test_a_person_who_resumes_lifts_a_stop_before_the_job_is_made(
         asyncio.run(ask_to_stop(store, "r1"))
         in_process("resume", "r1", "--store", tmp_path / "store")
     assert seen == [None, "go_on"]
+
+
+def test_a_complete_run_shows_its_report_and_leaves_the_dataset_to_its_driver(
+    in_process: Orchestrate, cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committed: list[str] = []
+
+    async def commit(store: Any, settings: Any, run: str) -> None:
+        committed.append(run)
+
+    monkeypatch.setattr(run_commands, "_commit_rows", commit)
+    monkeypatch.setattr("orchestrator.driver.execute.nothing_left", lambda left: Execution(0, 0, (), None))
+    with cluster(nobody) as played:
+        in_process(*SUBMIT, "--run-id", "r1", "--detach")
+        remote = in_process("resume", "r1", "--store", tmp_path / "store")
+        (tmp_path / "orchestrate.toml").write_text('[kubernetes]\ndriver = "here"\n')
+        its_driver = in_process("resume", "r1", "--store", tmp_path / "store")
+    assert "run r1 " in remote.stdout, remote.stderr
+    assert "run r1 " in its_driver.stdout, its_driver.stderr
+    assert (committed, len(played.jobs)) == (["r1"], 1)
 
 
 def test_another_version_is_refused_before_anything_is_written(
