@@ -15,6 +15,7 @@ from fault_server import FaultServer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.driver.kubernetes.doctor_pods import DOCTOR
 from orchestrator.driver.kubernetes.reaper import Ledger, Reaper, answering, sealer
 from orchestrator.driver.kubernetes.reaper_file import ReaperConfig, read_reaper_file
 from orchestrator.errors import SpecError
@@ -205,6 +206,30 @@ def test_pods_of_a_run_without_a_lease_wait_as_long(play) -> None:
         assert await world.left() == {"stray"}
         await world.look(2)
         assert await world.left() == set()
+
+    play(course)
+
+
+def test_what_a_doctor_that_died_has_left_goes_after_a_full_grace(play) -> None:
+    async def course(world: World) -> None:
+        statuses = {"over": OVER, "running": RUNNING, "unplaced": UNPLACED, "grading": OVER}
+        for name, status in statuses.items():
+            component = "grading" if name == "grading" else DOCTOR
+            world.add(name, status, labels={names.MANAGED_BY: names.OURS, names.COMPONENT: component})
+
+        async def sweep(seconds: float) -> set[str]:
+            for _ in range(20):  # of so many looks one lists all
+                await world.look(seconds / 20)
+            return await world.left()
+
+        await world.look()
+        assert await sweep(800) == set(statuses)
+        world.server.denied.add(("list", "leases"))
+        await world.look()
+        world.server.denied.clear()
+        assert await sweep(800) == set(statuses)  # what could not be read says nothing
+        assert await sweep(800) == set(statuses)
+        assert await sweep(800) == {"running", "grading"}
 
     play(course)
 

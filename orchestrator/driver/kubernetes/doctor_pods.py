@@ -12,7 +12,7 @@ from orchestrator.sandbox.kubernetes import names
 from orchestrator.settings import Kubernetes
 
 DOCTOR = "doctor"
-"""Component of these pods; the reaper and drivers leave them alone."""
+"""Component of these pods: drivers leave them alone, and the reaper removes what a doctor that died has left."""
 _SURVEY = "/opt/orchestrate/bin/survey"
 """A program of the pod image: ``sandbox/pod/survey.py``."""
 THREADS = 4200

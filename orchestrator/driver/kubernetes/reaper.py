@@ -3,7 +3,8 @@
 It trusts nothing but what it saw itself. A driver is away when its run's Lease did not change for a while on this process's own clock, and
 every reading in between succeeded: one that failed starts the clocks of all runs anew. Nothing is deleted before a full grace, nothing that
 still runs (a pod's own deadline ends it, and its freezer delivers), and only by name with the uid that was seen. A run that is driven
-again within the grace finds all of its pods. Its Lease goes after its last pod; a driver that comes later makes another.
+again within the grace finds all of its pods. Its Lease goes after its last pod; a driver that comes later makes another. Pods of a doctor
+have no run and a short life: one that is seen for a full grace was left by a doctor that died.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator import wiring
+from orchestrator.driver.kubernetes.doctor_pods import DOCTOR
 from orchestrator.driver.kubernetes.reaper_file import ReaperConfig, read_reaper_file
 from orchestrator.sandbox.kubernetes import names
 from orchestrator.sandbox.kubernetes.errors import ApiError
@@ -89,6 +91,8 @@ class Reaper:
     looked: float | None = None
     """When a look succeeded last."""
     _ledger: Ledger = field(default_factory=Ledger)
+    _doctors: Ledger = field(default_factory=Ledger)
+    """The same for pods of doctors, by their uid."""
     _sealed: dict[str, int] = field(default_factory=dict)
     """Pods by uid whose launch need not be sealed any more, with the number of the look."""
     _strays: set[str] = field(default_factory=set)
@@ -109,15 +113,16 @@ class Reaper:
             marks = {run: f"{about.get('uid')} {about.get('resourceVersion')}" for run, about in leases.items()}
             self._ledger.note({**dict.fromkeys(self._strays, _NO_LEASE), **marks}, self.clock())
             pods = await self._pods(leases)
+            left = await self._left_by_doctors()
         except ApiError as error:
             self._ledger.failed()
+            self._doctors.failed()
             log.warning("nothing is done before all can be read: %s", error)
             return
         now = self.looked = self.clock()
         away = [(pod, silent) for pod in pods if (silent := self._silent_s(pod, now)) >= self.config.absent_seconds]
-        await self._delete_all(
-            [pod for pod, silent in away if silent >= self.config.grace_seconds and may_go(pod)], now
-        )
+        old = [pod for pod, silent in away if silent >= self.config.grace_seconds]
+        await self._delete_all([pod for pod in (*old, *left) if may_go(pod)], now)
         await self._seal_all([pod for pod, _ in away if agent_has_ended(pod)])
         await self._delete_leases(leases, {_run_of(pod) for pod in pods}, now)
 
@@ -129,7 +134,7 @@ class Reaper:
 
         Pods without a run, such as a grader's, belong to who made them.
         """
-        if self._looks % _SWEEP_LOOKS == 1:
+        if self._sweeps:
             pods = await self._listed(names.RUN_LABEL)
             self._strays = {_run_of(pod) for pod in pods} - set(leases)
             there = {pod["metadata"]["uid"] for pod in pods}
@@ -144,6 +149,19 @@ class Reaper:
             for first in range(0, len(away), _RUNS)
             for pod in await self._listed(f"{names.RUN_LABEL} in ({','.join(away[first : first + _RUNS])})")
         ]
+
+    @property
+    def _sweeps(self) -> bool:
+        """Whether this look lists all pods."""
+        return self._looks % _SWEEP_LOOKS == 1
+
+    async def _left_by_doctors(self) -> list[dict[str, Any]]:
+        """Return, now and then, the pods of doctors that were there for a full grace."""
+        if not self._sweeps:
+            return []
+        pods, now = await self._listed(f"{names.COMPONENT}={DOCTOR}"), self.clock()
+        self._doctors.note({pod["metadata"]["uid"]: "there" for pod in pods}, now)
+        return [pod for pod in pods if self._doctors.silent_s(pod["metadata"]["uid"], now) >= self.config.grace_seconds]
 
     async def _listed(self, labels: str) -> list[dict[str, Any]]:
         found = [
@@ -189,7 +207,7 @@ class Reaper:
         """Delete one pod, and wait for the next one's turn."""
         try:
             if await self.api.delete(PODS, about["namespace"], about["name"], uid=about["uid"]):
-                log.info("pod %s in %s was deleted: its run is not driven any more", about["name"], about["namespace"])
+                log.info("pod %s in %s was deleted: nobody needs it any more", about["name"], about["namespace"])
         except ApiError as error:
             log.warning("pod %s in %s is left for the next look: %s", about["name"], about["namespace"], error)
         await self.sleep(1 / self.config.deletes_per_second)
