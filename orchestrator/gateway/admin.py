@@ -140,7 +140,14 @@ class AdminSide:
         )
 
     async def _stop(self, request: web.Request) -> web.Response:
-        launch = self._find(self._held(_name_of(request), request))
+        name = self._held(_name_of(request), request)
+        try:
+            launch = self._find(name)
+        except Refusal:
+            # After a restart: what was sealed and delivered before is a result, and nothing is left to be stopped.
+            if await delivered_name(name, self._store) is None:
+                raise
+            return _json(StopAnswer(sealed=True))
         await first_of(launch.stop, launch.sealed, seconds=LONG_POLL_SECONDS)
         return _json(
             StopAnswer(stopped=launch.stopped if launch.stop.is_set() else None, sealed=launch.sealed.is_set())

@@ -354,7 +354,12 @@ def test_a_restarted_gateway_gives_back_what_was_delivered(pods):
             waited = await here.client.delivered(done.launch)  # by the driver that registered it
             seal = await here.client.seal(done.launch)
             causes = []
-            for call in (here.client.stop_reason(idle.launch), here.client.delivered(idle.launch)):
+            for call in (
+                here.client.stop_reason(idle.launch),
+                here.client.delivered(idle.launch),
+                here.client.stop_reason(sealed.launch),
+                here.client.stop_reason(done.launch),
+            ):
                 with pytest.raises(GatewayError) as caught:
                     await call
                 causes.append(caught.value.cause)
@@ -371,7 +376,7 @@ def test_a_restarted_gateway_gives_back_what_was_delivered(pods):
     assert first.exit.code == 7
     assert (new.known, new.begun, new.sealed) == (True, True, True)
     assert new.instance != old.instance
-    assert causes == ["gateway_restarted", "gateway_restarted"]
+    assert causes == [*["gateway_restarted"] * 3, "launch_sealed"]  # only what was delivered is not lost
     assert statuses == [401, 401]
 
 
