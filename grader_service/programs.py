@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+import orchestrator.sandbox.keeper.linux
+import orchestrator.sandbox.pod.usage
 import orchestrator.spec.globs
 
 LIB = "/grader/lib"
@@ -25,6 +27,11 @@ PACKAGES = "/packages"
 """Where a sandbox shows the Python packages that it was given."""
 RUNNER_PACKAGES = ("pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging", "pygments")
 _HERE = Path(__file__).parent
+_SHARED = tuple(
+    Path(str(module.__file__))
+    for module in (orchestrator.spec.globs, orchestrator.sandbox.keeper.linux, orchestrator.sandbox.pod.usage)
+)
+"""What the programs have in common with the rest of the project; each imports the standard library and the others alone."""
 _PYTEST_PROGRAM = '#!/bin/sh\nexec python3 -m pytest "$@"\n'
 
 
@@ -43,9 +50,10 @@ def lay_programs(folder: Path) -> Programs:
     lib, runner = folder / "lib", folder / "runner"
     for name in ("child", "subject"):
         _copy(_HERE / name, lib / "grader_service" / name)
-    globs = Path(orchestrator.spec.globs.__file__)
-    (lib / "orchestrator" / "spec").mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(globs, lib / "orchestrator" / "spec" / "globs.py")
+    for file in _SHARED:
+        place = lib / file.relative_to(_HERE.parent)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, place)
     _copy(_HERE / "runner", runner)
     (runner / "bin").mkdir(exist_ok=True)
     (runner / "bin" / "pytest").write_text(_PYTEST_PROGRAM)
@@ -96,7 +104,7 @@ def packages_of(names: Iterable[str], path: Sequence[str]) -> tuple[Path, ...]:
 def service_version() -> str:
     """Return ``VERSION+SOURCES``: the release, and a digest of all that decides how this service grades."""
     digest = hashlib.sha256()
-    files = [*sorted(_HERE.rglob("*.py")), Path(orchestrator.spec.globs.__file__)]
+    files = [*sorted(_HERE.rglob("*.py")), *_SHARED]
     for file in files:
         digest.update(f"{file.relative_to(_HERE.parent)}\0".encode() + file.read_bytes() + b"\0")
     for package in ("pytest", "griffelib", "ruamel.yaml"):

@@ -25,7 +25,8 @@ from orchestrator.sandbox.kubernetes.podview import ContainerView, PodView
 
 _SPILLED = re.compile(r'emptyDir volume "subject-(\d+)" exceeds the limit', re.IGNORECASE)
 _NEVER_RAN = frozenset({"StartError", "ContainerCannotRun"})
-_CAUSES: Mapping[int, Literal["out_of_processes", "wall_clock"]] = {
+_CAUSES: Mapping[int, Literal["out_of_disk", "out_of_processes", "wall_clock"]] = {
+    wire.DISK: "out_of_disk",
     wire.PROCESSES: "out_of_processes",
     wire.DEADLINE: "wall_clock",
 }
@@ -51,10 +52,31 @@ class Fate:
 
 def fate_of(view: PodView, waits: Sequence[int]) -> Fate:
     """Judge a pod of which the results of pairs ``waits`` are missing."""
-    if spilled := [int(index) for index in _SPILLED.findall(view.message)]:
-        return Fate(view=view, spilled=tuple(spilled))
+    if spilled := spilled_in(view):
+        return Fate(view=view, spilled=spilled)
     cause, problem = _problem(view, waits)
     return Fate(view=view, cause=cause, problem=problem)
+
+
+def spilled_in(view: PodView) -> tuple[int, ...]:
+    """Return the pairs whose subjects took too much of the disk in a pod that ended as a whole.
+
+    The kubelet names them, or their own first processes have ended them for it: an eviction for a full node names nobody.
+    """
+    if not view.reason:
+        return ()
+    named = {int(index) for index in _SPILLED.findall(view.message)}
+    ended = {_index(each.name) for each in view.containers if each.name.startswith(names.SUBJECT) and _is_over(each)}
+    return tuple(sorted(named | ended))
+
+
+def _is_over(subject: ContainerView) -> bool:
+    return subject.state == "terminated" and subject.exit_code == wire.DISK
+
+
+def _index(name: str) -> int:
+    """Return the pair of a subject's container."""
+    return int(name.removeprefix(names.SUBJECT).removeprefix("-") or 0)
 
 
 def _problem(view: PodView, waits: Sequence[int]) -> tuple[str, str | None]:
@@ -114,7 +136,7 @@ def pair_end(result: PairResult, view: PodView | None, index: int) -> PairEnd:
     )
     frozen = Frozen(state=None, output=result.output, output_blob=None, final=result.final)
     container = None if view is None else view.container(subject_name(index))
-    if view is not None and _SPILLED.search(view.message):
+    if view is not None and index in spilled_in(view):
         return PairEnd(runner=ending, frozen=frozen, subject=spilled_end().subject)
     subject = None if container is None or container.state != "terminated" else _subject_ending(container)
     return PairEnd(runner=ending, frozen=frozen, subject=subject)

@@ -16,7 +16,7 @@ from pydantic import JsonValue
 
 from grader_service.checks.case import Pair, PairEnd
 from grader_service.cluster.door import Door, Ticket, host_address
-from grader_service.cluster.fate import Fate, fate_of, pair_end, spilled_end
+from grader_service.cluster.fate import Fate, fate_of, pair_end, spilled_end, spilled_in
 from grader_service.cluster.render import OWNER, PodOrder, inputs, laid_bytes, render, subject_name
 from grader_service.pod import wire
 from grader_service.settings import GradingPods
@@ -149,14 +149,17 @@ class PodPairs:
     async def _delivered(self, view: PodView, ticket: Ticket) -> dict[int, PairEnd]:
         """Return the ends of the pairs whose results are here.
 
-        Where a subject had ended before its tests, the cluster has to say how: it may have ended with its pod. Raises SandboxError then.
+        Where a subject had ended before its tests, the cluster has to say how: it may have ended with its pod. Raises SandboxError then,
+        but where a neighbour had filled the disk: the pair runs again.
         """
         found = {}
         for index, future in enumerate(ticket.results):
             if future.done() and not future.cancelled():
                 result = future.result()
                 last = await self._settled(view, index) if result.subject_gone else None
-                found[index] = pair_end(result, last, index)
+                spilled = () if last is None else spilled_in(last)
+                if not spilled or index in spilled:
+                    found[index] = pair_end(result, last, index)
         return found
 
     async def _settled(self, view: PodView, index: int) -> PodView:

@@ -299,6 +299,8 @@ def _resources(spec: SandboxSpec, settings: GradingPods, disk: int = 0) -> dict[
 def _run_plan(spec: SandboxSpec, index: int, ready_seconds: int, line: str) -> dict[str, Any]:
     return {
         "index": index,
+        "areas": [os.path.normpath(spec.workdir), *_AREAS.values()],
+        "disk_bytes": spec.limits.disk_bytes + _AREA_BYTES,
         "command": list(spec.command),
         "env": dict(spec.env),
         "stdin_b64": base64.b64encode(spec.stdin).decode(),

@@ -1,9 +1,10 @@
 """First process of a subject's container: ``python3 -I -S /grader/join.py``.
 
-Connects to the runner, starts the subject with the line as its descriptor 3, and watches over it: processes, time, and the line, with which
-everything here ends, whoever keeps the subject from noticing. It cannot be killed or traced by what runs beside it: it is the first
+Connects to the runner, starts the subject with the line as its descriptor 3, and watches over it: processes, disk, time, and the line, with
+which everything here ends, whoever keeps the subject from noticing. It cannot be killed or traced by what runs beside it: it is the first
 process, not dumpable, and the subject is refused the system calls for that, since gVisor's kernel does not protect a first process. Knows
-nothing hidden. Plan: ``{"command": […], "env": {…}, "stdin_b64", "workdir", "processes", "wall_seconds", "line", "ready_seconds"}``.
+nothing hidden. Plan: ``{"command": […], "env": {…}, "stdin_b64", "workdir", "processes", "areas", "disk_bytes",
+"wall_seconds", "line", "ready_seconds"}``.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 _PLAN = "/grader/plan.json"
 _GUARD = ("/grader/guard", "guard", "--")
-_OVER, _NOT_JOINED, _PROCESSES, _DEADLINE = 0, 121, 123, 124
+_LIB = "/grader/lib"
+"""The grader's programs for subjects, read-only."""
+_OVER, _NOT_JOINED, _DISK, _PROCESSES, _DEADLINE = 0, 121, 122, 123, 124
 _TICK_SECONDS = 0.05
 _TERMINATION = "/dev/termination-log"
 _MOST_LAST_WORDS = 64 << 10  # the kubelet reads 4096 bytes
@@ -38,10 +42,29 @@ def main() -> int:
     if line is None:
         sys.stderr.write("no runner took the line\n")
         return _NOT_JOINED
+    is_over = disk_watch(plan["areas"], plan["disk_bytes"])
     child = os.fork()
     if child == 0:
         _become(plan, line)
-    return _watch(child, line, plan["processes"], time.monotonic() + plan["wall_seconds"])
+    code = _watch(child, line, plan["processes"], time.monotonic() + plan["wall_seconds"], is_over)
+    return 1 if code == _NOT_JOINED else code  # a subject that chooses this code has been there all the same
+
+
+def disk_watch(areas: list[str], disk_bytes: int) -> Callable[[], bool]:
+    """Return what says, asked often, whether there is more in some folders than there may be."""
+    sys.path.insert(0, _LIB)
+    from orchestrator.sandbox.pod.usage import DiskWatch
+
+    watch, asked_at = DiskWatch([(areas, disk_bytes)], ours=True), 0.0
+
+    def is_over() -> bool:
+        nonlocal asked_at
+        if time.monotonic() < asked_at + watch.pause:
+            return False
+        asked_at = time.monotonic()
+        return watch.is_over()
+
+    return is_over
 
 
 def _joined(place: str, seconds: float) -> socket.socket | None:
@@ -70,6 +93,7 @@ def _become(plan: dict[str, Any], line: socket.socket) -> None:
         os.set_inheritable(3, True)  # it may have been that number before
         os.closerange(4, 1 << 16)
         os.chdir(plan["workdir"])
+        _say_nothing()
         os.execve(_GUARD[0], [*_GUARD, *plan["command"]], {**os.environ, **plan["env"]})  # noqa: S606, TID251
     except BaseException as error:  # noqa: BLE001 - a fork must not return
         sys.stderr.write(f"cannot start {plan['command'][0]}: {error}\n")
@@ -78,7 +102,15 @@ def _become(plan: dict[str, Any], line: socket.socket) -> None:
         os._exit(127)
 
 
-def _watch(child: int, line: socket.socket, processes: int, deadline: float) -> int:
+def _say_nothing() -> None:
+    """Leave standard output and error: they are the container's log, which is on the node's disk and counts for no limit in time."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.dup2(null, 2)
+    os.close(null)
+
+
+def _watch(child: int, line: socket.socket, processes: int, deadline: float, is_over: Callable[[], bool]) -> int:
     """Wait for the child or for the runner to hang up, reaping whatever becomes ours, and end all others with it."""
     code: int | None = None
     peer = select.poll()
@@ -90,6 +122,8 @@ def _watch(child: int, line: socket.socket, processes: int, deadline: float) -> 
             code = _OVER
         elif _count() > processes + 1:
             code = _PROCESSES
+        elif is_over():
+            code = _DISK
         else:
             _cut_last_words()
             code = _reaped(child)

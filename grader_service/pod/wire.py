@@ -42,8 +42,8 @@ CAUSES = {
     SUBJECT: "grading_subject",
     OTHER: "grading_pod",
 }
-NOT_JOINED, PROCESSES, DEADLINE = 121, 123, 124
-"""Exit codes of ``join``: no runner to join, more processes than allowed, its time over."""
+NOT_JOINED, DISK, PROCESSES, DEADLINE = 121, 122, 123, 124
+"""Exit codes of ``join``: no runner to join, more of the disk or more processes than allowed, its time over."""
 _TERMINATION = "/dev/termination-log"
 _PATIENCE_SECONDS = 120.0
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from orchestrator.sandbox.pod import usage
-from orchestrator.sandbox.pod.usage import AREAS, DiskWatch, Walk
+from orchestrator.sandbox.pod.usage import AREAS, DiskWatch, Walk, agent_limits
 
 DISK = 4 << 20
 
@@ -58,7 +58,7 @@ def finds(watch: DiskWatch) -> bool:
 
 
 def test_a_file_far_below_counts(places: Any, deep: int) -> None:
-    watch = DiskWatch(places, DISK)
+    watch = DiskWatch(agent_limits(places, DISK))
     assert not finds(watch)
     fill(deep)
     assert finds(watch)
@@ -70,11 +70,11 @@ def test_a_file_far_below_counts(places: Any, deep: int) -> None:
 
 def test_what_lies_too_deep_is_too_much(places: Any, deep: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(usage, "_DEEPEST_BYTES", 9000)
-    assert finds(DiskWatch(places, DISK))
+    assert finds(DiskWatch(agent_limits(places, DISK)))
 
 
 def test_what_there_is_no_memory_for_is_too_much(places: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    watch = DiskWatch(places, DISK)
+    watch = DiskWatch(agent_limits(places, DISK))
     assert not finds(watch)
 
     def fails(self: Walk, *_: object) -> Iterator[None]:
@@ -92,7 +92,7 @@ def test_files_without_content_are_looked_for_when_the_disk_has_more_of_them(
     monkeypatch.setattr(usage, "_AT_LEAST_SECONDS", 1000.0)
     counted = [100]
     monkeypatch.setattr(DiskWatch, "_used_of_disk", lambda self: (0, counted[0]))
-    watch = DiskWatch(places, DISK)
+    watch = DiskWatch(agent_limits(places, DISK))
     assert not finds(watch)
     for number in range(9000):
         os.close(os.open(f"{places.areas}/tmp/{number}", os.O_CREAT))

@@ -54,6 +54,7 @@ def test_a_verdict_takes_one_create_and_one_delete(tmp_path: Path) -> None:
     [
         (ends(137, reason="OOMKilled"), "out_of_memory"),
         (ends(0, reason="OOMKilled"), "out_of_memory"),
+        (ends(122), "out_of_disk"),
         (ends(123), "out_of_processes"),
         (ends(124), "wall_clock"),
         (ends(70), "exited"),
@@ -85,6 +86,19 @@ def test_a_subject_that_fills_its_disk_ends_its_own_check_and_the_others_run_aga
     assert (found[0].runner.cause, found[0].subject and found[0].subject.cause) == ("out_of_disk", "out_of_disk")
     assert (found[1].runner.cause, found[1].runner.exit.code) == ("exited", 0)
     assert server.counts[("create", "pods")] == 2
+
+
+def test_a_subject_that_was_ended_for_its_disk_is_judged_though_its_full_node_names_nobody(tmp_path: Path) -> None:
+    async def full(play: Play) -> None:
+        await play.started["subject"].wait()
+        await asyncio.sleep(0.3)
+        await play.evict("The node was low on resource: ephemeral-storage. ", grace=0)
+
+    played = script(runner=runs_for_ever(), subject=ends(122))
+    found, server = graded(Script(played.behaviours, befalls=full), tmp_path)
+    assert found[0].subject is not None
+    assert found[0].subject.cause == "out_of_disk"
+    assert server.counts[("create", "pods")] == 1
 
 
 def befallen(what: Callable[[Play], Awaitable[None]]) -> Script:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import subprocess
 import time
@@ -18,7 +19,7 @@ from grading_world import NAMESPACE, grading_pods
 from pod_on_this_machine import runs
 
 from grader_service.grade import grade
-from grader_service.pod import join
+from grader_service.pod import join, wire
 from grader_service.pod.runner import hang_up
 from orchestrator.errors import SandboxError
 from orchestrator.records.verdict import Verdict
@@ -60,9 +61,11 @@ def graded(
     check: dict[str, Any] = CHECK,
     hidden: Files = HIDDEN,
     memory: int = 1 << 30,
+    resources: dict[str, Any] | None = None,
     **fields: Any,
 ) -> Verdict:
-    world.task(BEFORE, [check], hidden=hidden)
+    environment = {"requires": ["python3"], "resources": resources or {}}
+    world.task(BEFORE, [check], hidden=hidden, environment=environment)
     world.left(after)
     behave = runs(world.folder / "volumes")
     played = Script(dict.fromkeys(("prepare", "runner", "subject"), behave))
@@ -117,7 +120,7 @@ def test_a_termination_message_does_not_fill_the_nodes_disk(tmp_path: Path, monk
     kept = subprocess.Popen(["sh", "-c", f"test $(cat {message}) = words && {writes}"])
     line, runner = socket.socketpair()
     with line, runner:
-        assert join._watch(kept.pid, line, 1 << 20, time.monotonic() + 20) == 0
+        assert join._watch(kept.pid, line, 1 << 20, time.monotonic() + 20, lambda: False) == 0
     kept.returncode = 0  # it was reaped there
     assert message.stat().st_size < 4_000_000
 
@@ -128,11 +131,50 @@ def test_a_subject_ends_with_its_line_whatever_keeps_it_from_noticing() -> None:
     hang_up(runner)
     try:
         with line:
-            assert join._watch(held.pid, line, 1 << 20, time.monotonic() + 20) == 0
+            assert join._watch(held.pid, line, 1 << 20, time.monotonic() + 20, lambda: False) == 0
         assert held.poll() is None
     finally:
         held.kill()
         held.wait()
+
+
+def test_a_subject_is_ended_as_soon_as_it_takes_too_much_of_the_disk(tmp_path: Path) -> None:
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    is_over = join.disk_watch([str(folder)], 4 << 20)
+    line, runner = socket.socketpair()
+    writes = subprocess.Popen(["sh", "-c", f"head -c 3000000 /dev/zero > {folder}/a; sync {folder}/a; exec sleep 60"])
+    with line, runner:
+        try:
+            assert join._watch(writes.pid, line, 1 << 20, time.monotonic() + 2, is_over) == wire.DEADLINE
+            (folder / "b").write_bytes(bytes(3_000_000))
+            os.sync()
+            assert join._watch(writes.pid, line, 1 << 20, time.monotonic() + 20, is_over) == wire.DISK
+        finally:
+            writes.kill()
+            writes.wait()
+
+
+FILLS = """
+import os
+
+def check(password):
+    os.mkdir("/tmp/closed")
+    data = bytes(1 << 20)
+    os.chmod("/tmp/closed", 0o300)
+    for number in range(4000):
+        with open(f"/tmp/closed/{number}", "wb") as file:
+            file.write(data)
+"""
+
+
+@pytest.mark.slow
+def test_work_that_fills_the_disk_in_a_folder_that_it_has_closed_fails(world: GraderWorld) -> None:
+    verdict = graded(world, {"src/auth.py": FILLS}, resources={"disk": "32Mi"})
+    assert verdict.result == "failed", lines(verdict)
+    assert "the subject's sandbox was ended: out_of_disk" in lines(verdict)
+    left = sum(file.stat().st_size for file in (world.folder / "volumes").rglob("closed/*"))
+    assert 0 < left < 3000 << 20
 
 
 HOLDS = """

@@ -23,7 +23,7 @@ from orchestrator.sandbox.keeper.sinks import SinkError, to_relay
 from orchestrator.sandbox.keeper.small import read_json
 from orchestrator.sandbox.pod.orders import Orders
 from orchestrator.sandbox.pod.talk import Gateway, Patience, insist
-from orchestrator.sandbox.pod.usage import AREAS, DiskWatch, Walk
+from orchestrator.sandbox.pod.usage import AREAS, DiskWatch, Walk, agent_limits
 from orchestrator.sandbox.pod.world import (
     FREEZER_FAILED,
     FREEZER_UNKNOWN,
@@ -68,7 +68,7 @@ def freezer(places: Places, environment: Environment) -> None:
     )
     plan = environment.plan()
     gateway = Gateway(address, token)
-    orders = Orders(places, gateway, DiskWatch(places, int(plan["disk_bytes"])))
+    orders = Orders(places, gateway, DiskWatch(agent_limits(places, int(plan["disk_bytes"]))))
     orders.listen()
     bound_memory()
     orders.until_sealed()

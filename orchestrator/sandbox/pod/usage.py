@@ -1,9 +1,9 @@
-"""What an agent takes of its node's disk: looked at while it runs, so that it is ended before the node is full. Standard library only.
+"""What a program takes of its node's disk: looked at while it runs, so that it is ended before the node is full. Standard library only.
 
 The kubelet looks every ten seconds or so, and a disk is full sooner. Free space is known for the whole disk at once and costs one call;
-only where it shrinks, or after a while, are the agent's own folders walked, a little at a time and for a small part of the time. Where
+only where it shrinks, or after a while, are the program's own folders walked, a little at a time and for a small part of the time. Where
 there is too much to be looked at, there is too much. What is in no folder, such as files that are open but removed, is seen by nobody but
-a file system with quotas, and what lies in a folder that the agent has closed is seen by the kubelet alone.
+a file system with quotas. Folders that are closed to us are seen by the kubelet alone; who owns them, as in a grading pod, opens them.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from orchestrator.sandbox.keeper.linux import open_beneath
 
 TYPE_CHECKING = False  # importing ``typing`` would cost a tenth of the start
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
+    from collections.abc import Generator, Iterable, Sequence
 
     from orchestrator.sandbox.pod.world import Places
 
     Place = tuple["Place", bytes] | None
     """A folder: the one that it is in and its name, so that deep ones take no more memory than others. None: where the walk begins."""
+    Limit = tuple[Sequence[str], int]
+    """Folders, and the most bytes that all of them may take."""
 
 AREAS = ("workspace", "output", "tmp", "home")
 """Folders that count for the agent's disk."""
@@ -44,9 +46,9 @@ _DEEPEST_BYTES = 64 << 10
 
 
 class Walk:
-    """One look at all that is in some folders. Folders that are closed to us are left out."""
+    """One look at all that is in some folders. Folders that are closed to us are left out, or opened if we own them and ``opens``."""
 
-    def __init__(self, folders: Iterable[str]) -> None:
+    def __init__(self, folders: Iterable[str], *, opens: bool = False) -> None:
         self.taken = dict.fromkeys(folders, 0)
         """Bytes on the disk, by folder."""
         self.names = 0
@@ -56,6 +58,7 @@ class Walk:
         """Whether all was seen."""
         self.seconds = 0.0
         """How long it has taken."""
+        self._opens = opens
         self._steps = self._all()
 
     def go_on(self, seconds: float) -> bool:
@@ -75,7 +78,7 @@ class Walk:
     def _all(self) -> Generator[None, None, None]:
         for folder in self.taken:
             try:
-                root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                root = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             except OSError:
                 continue
             try:
@@ -89,7 +92,7 @@ class Walk:
             yield
             below = pending.pop()
             try:
-                opened = _open_at(root, below)
+                opened = _open_at(root, below, opens=self._opens)
             except OSError:
                 continue
             try:
@@ -121,8 +124,8 @@ class _TooDeepError(Exception):
     """A path is longer than anybody follows."""
 
 
-def _open_at(root: int, below: Place) -> int:
-    """Open a folder below ``root``, however deep it lies. Raises OSError and _TooDeepError."""
+def _open_at(root: int, below: Place, *, opens: bool) -> int:
+    """Open a folder below ``root``, however deep it lies, also one that its owner has closed. Raises OSError and _TooDeepError."""
     names: list[bytes] = []
     length = 0
     while below is not None:
@@ -140,30 +143,55 @@ def _open_at(root: int, below: Place) -> int:
             if folder != root:
                 os.close(folder)
             folder, path = deeper, path[cut + 1 :]
+        try:
+            return open_beneath(folder, path, os.O_RDONLY | os.O_DIRECTORY)
+        except PermissionError:
+            if not opens:
+                raise
+        _open_up(folder, path)
         return open_beneath(folder, path, os.O_RDONLY | os.O_DIRECTORY)
     finally:
         if folder != root:
             os.close(folder)
 
 
-class DiskWatch:
-    """Says when an agent takes more of the disk than it may."""
+def _open_up(root: int, path: bytes) -> None:
+    """Give a folder of ours back to us. Raises OSError."""
+    closed = open_beneath(root, path, os.O_PATH | os.O_DIRECTORY)
+    try:
+        os.chmod(f"/proc/self/fd/{closed}", 0o700)  # noqa: PTH101 - no path leads to it so surely
+    finally:
+        os.close(closed)
 
-    def __init__(self, places: Places, disk_bytes: int) -> None:
-        self._limits = [
-            ([f"{places.areas}/{name}" for name in AREAS], disk_bytes),
-            ([f"{places.areas}/output"], SMALL_BYTES),
-            ([places.log], SMALL_BYTES),
-        ]
+
+def agent_limits(places: Places, disk_bytes: int) -> list[Limit]:
+    """Return what an agent may take in its pod."""
+    return [
+        ([f"{places.areas}/{name}" for name in AREAS], disk_bytes),
+        ([f"{places.areas}/output"], SMALL_BYTES),
+        ([places.log], SMALL_BYTES),
+    ]
+
+
+class DiskWatch:
+    """Says when a program takes more of the disk than it may."""
+
+    def __init__(self, limits: Sequence[Limit], *, ours: bool = False) -> None:
+        """``limits``: the first is for all that it may write. ``ours``: its user is this process's, and its folders were empty just now.
+
+        Then nothing is walked before there is a reason, and a folder that it has closed is opened.
+        """
+        self._limits, self._ours = limits, ours
         self._folders = list(dict.fromkeys(folder for folders, _ in self._limits for folder in folders))
-        self._most_names = max(MOST_NAMES, disk_bytes >> 10)
+        self._most_names = max(MOST_NAMES, limits[0][1] >> 10)
         self._walk: Walk | None = None
-        self._room = (float(disk_bytes), float(self._most_names))
+        self._room = (float(limits[0][1]), float(self._most_names))
         """Bytes that could be written, and files made, since the last walk without being too much."""
         self._used = self._used_of_disk()
         self._grown = (0, 0)
         """What the disk has taken since the last walk began, from whoever uses it."""
-        self._rest_until = self._look_at = 0.0
+        self._rest_until = 0.0
+        self._look_at = time.monotonic() + _AT_LEAST_SECONDS if ours else 0.0
         """From when on a growing disk is reason enough to walk; when to walk in any case."""
 
     @property
@@ -183,7 +211,7 @@ class DiskWatch:
             shrinks = any(2 * grown > room for grown, room in zip(self._grown, self._room, strict=True))
             if not (now >= self._look_at or (shrinks and now >= self._rest_until)):
                 return False
-            self._walk, self._grown = Walk(self._folders), (0, 0)
+            self._walk, self._grown = Walk(self._folders, opens=self._ours), (0, 0)
         ended = self._walk.go_on(_SLICE_SECONDS)
         left = [most - sum(self._walk.taken[folder] for folder in folders) for folders, most in self._limits]
         if min(left) < 0 or self._walk.names > self._most_names or (ended and not self._walk.whole):
