@@ -278,6 +278,7 @@ def _delivery(answer: Delivered, report: FreezeReport) -> Delivery:
     return Delivery(
         frozen=frozen,
         exit=report.exit,
+        cause=report.cause,
         started=report.started,
         ended=report.ended,
         disk_bytes=report.disk_bytes,

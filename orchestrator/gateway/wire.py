@@ -12,7 +12,7 @@ from orchestrator.records.base import BlobRef, Record
 from orchestrator.records.ids import TrialId, launch_id
 from orchestrator.records.outcome import Exit
 from orchestrator.records.state import Finding, FrozenState
-from orchestrator.records.termination import BudgetReason
+from orchestrator.records.termination import BudgetReason, SupervisedLimit
 from orchestrator.spec.agent import Price
 from orchestrator.spec.task import Budgets
 
@@ -191,6 +191,8 @@ class FreezeReport(Record):
     """When it was found dead, by the pod's clock."""
     disk_bytes: int | None = Field(default=None, ge=0)
     """Bytes in the writable folders."""
+    cause: Annotated[SupervisedLimit | None, Advice] = None
+    """What the supervisor ended the agent for, if it was that."""
     over_disk: bool = False
     """The agent was ended for what it took of the disk."""
     interrupted: bool = False

@@ -14,7 +14,7 @@ from orchestrator.records.event import EventSource, EventType
 from orchestrator.records.ids import TrialId
 from orchestrator.records.outcome import Exit, Seal
 from orchestrator.records.probe import ProbeResult
-from orchestrator.records.termination import BudgetReason
+from orchestrator.records.termination import BudgetReason, SupervisedLimit
 from orchestrator.records.usage import Spending
 from orchestrator.records.verdict import Verdict
 from orchestrator.spec.agent import Price
@@ -76,6 +76,8 @@ class Delivery:
     """When the freezer found it dead, by the pod's clock."""
     disk_bytes: int | None
     """Bytes that the workspace and the other writable folders held, as the freezer found them."""
+    cause: SupervisedLimit | None = None
+    """The limit for which the supervisor ended the agent, if it was that; advice too."""
     interrupted: bool = False
     """The pod was told to go (deleted, evicted) while its agent was alive, as far as its freezer knew."""
     cancelled: bool = False

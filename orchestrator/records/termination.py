@@ -57,6 +57,8 @@ TERMINATION_CLASS: dict[TerminationReason, TerminationClass] = {
 
 REASONS: tuple[TerminationReason, ...] = get_args(TerminationReason)
 
+SupervisedLimit = Literal["out_of_memory", "out_of_processes"]
+"""Limits that the first process of a pod's agent watches."""
 BudgetReason = Literal["step_cap", "tool_call_cap", "token_budget", "cost_budget", "wall_clock", "context_exhausted"]
 
 

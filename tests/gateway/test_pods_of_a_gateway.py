@@ -323,11 +323,12 @@ def test_advice_that_an_agent_may_have_written_never_refuses_a_report(pods, nons
     async def live(here):
         pod = await here.launch()
         await here.client.seal(pod.launch)
-        status, _ = await pod.deliver(exit=nonsense, started=nonsense, ended=nonsense)
+        status, _ = await pod.deliver(exit=nonsense, started=nonsense, ended=nonsense, cause=nonsense)
         return status, await here.client.delivered(pod.launch)
 
     status, delivery = lively(pods, live)
     assert (status, delivery.exit, delivery.started, delivery.ended) == (200, None, None, None)
+    assert delivery.cause is None
     assert delivery.frozen.state is not None
 
 
@@ -348,7 +349,7 @@ def test_a_restarted_gateway_gives_back_what_was_delivered(pods):
         async with here.running():
             done, sealed, idle = await here.launch(1), await here.launch(2), await here.launch(3)
             seals = [await here.client.seal(pod.launch) for pod in (done, sealed)]
-            await done.deliver(exit={"code": 7})
+            await done.deliver(exit={"code": 7}, cause="out_of_memory")
             first = await here.client.delivered(done.launch)
         async with here.running():
             waited = await here.client.delivered(done.launch)  # by the driver that registered it
@@ -373,7 +374,7 @@ def test_a_restarted_gateway_gives_back_what_was_delivered(pods):
 
     first, waited, later, new, old, causes, statuses = asyncio.run(live())
     assert first == waited == later
-    assert first.exit.code == 7
+    assert (first.exit.code, first.cause) == (7, "out_of_memory")
     assert (new.known, new.begun, new.sealed) == (True, True, True)
     assert new.instance != old.instance
     assert causes == [*["gateway_restarted"] * 3, "launch_sealed"]  # only what was delivered is not lost

@@ -182,11 +182,17 @@ def blob(text: str) -> BlobRef:
     return BlobRef(key=f"blobs/{text}", sha256=hashlib.sha256(text.encode()).hexdigest(), size=len(text))
 
 
-def delivery_of(name: str, code: int = 0, *, interrupted: bool = False, disk_bytes: int = 100) -> Delivery:
+def delivery_of(name: str, code: int = 0, *, interrupted: bool = False, disk_bytes: int = 100, **more: Any) -> Delivery:
     state = FrozenState(entries=blob(f"entries of {name}"), changes=blob(f"changes of {name}"))
     frozen = Frozen(state=state, output=b"said\n", output_blob=blob(f"output of {name}"), final=None)
     return Delivery(
-        frozen=frozen, exit=Exit(code=code), started=1.0, ended=2.0, disk_bytes=disk_bytes, interrupted=interrupted
+        frozen=frozen,
+        exit=Exit(code=code),
+        started=1.0,
+        ended=2.0,
+        disk_bytes=disk_bytes,
+        interrupted=interrupted,
+        **more,
     )
 
 

@@ -616,6 +616,11 @@ def test_what_was_delivered_before_its_pod_went_is_a_result() -> None:
     assert [finding.type for finding in ending.findings] == ["ending_not_seen"]
 
 
+@pytest.mark.parametrize("limit", ["out_of_memory", "out_of_processes"])
+def test_a_limit_that_the_supervisor_met_is_known_though_the_pod_is_gone(limit: str) -> None:
+    assert left_behind(code=137, cause=limit)[0].cause == limit
+
+
 def test_what_was_delivered_by_a_pod_that_somebody_ended_is_lost() -> None:
     with pytest.raises(SandboxError) as caught:
         left_behind(interrupted=True)

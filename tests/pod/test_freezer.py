@@ -151,6 +151,23 @@ def test_once_sealed_it_delivers_in_order_and_reports(pod: PodFolders, agent: Ag
     assert (told.lost, told.interrupted) == (None, False)
 
 
+@pytest.mark.parametrize(
+    ("noted", "told"),
+    [
+        ("out_of_memory", "out_of_memory"),
+        ("processes", "out_of_processes"),
+        ("exited", None),
+        ("out_of_processes", None),
+    ],
+)
+def test_a_limit_for_which_the_supervisor_ended_the_agent_is_told(
+    pod: PodFolders, agent: Agent, noted: str, told: str | None
+):
+    agent.end(noted, None)
+    assert frozen(pod) == 0
+    assert report(pod).cause == told
+
+
 def test_the_volumes_group_bit_is_not_the_agents(pod: PodFolders):
     (pod.path("areas/workspace") / "made").chmod(0o2755)
     assert frozen(pod) == 0

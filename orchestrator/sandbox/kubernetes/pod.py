@@ -336,7 +336,7 @@ def ending_of(delivery: Delivery, spec: SandboxSpec) -> Ending:
     over = ended - started >= spec.limits.wall_seconds
     return Ending(
         exit=delivery.exit or Exit(),
-        cause="stopped" if delivery.cancelled else "wall_clock" if over else "exited",
+        cause="stopped" if delivery.cancelled else delivery.cause or ("wall_clock" if over else "exited"),
         started=started,
         ended=ended,
         findings=(Finding(type="ending_not_seen", detail="the pod was gone before its end was seen"),),

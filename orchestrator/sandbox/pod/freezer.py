@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 MOST_OUTPUT = 1 << 20
 _MOST_ENDING = 4096
+_LIMITS = {"out_of_memory": "out_of_memory", "processes": "out_of_processes"}
+"""What a supervisor ends an agent for and nobody else can tell, in the words of outcomes."""
 _HEAD_BYTES = 32  # of /log/output: see supervisor.c
 _OTHERS_BYTES = 8 << 20
 """What of the container's memory is no heap: the interpreter's own files, and the kernel's notes about ours."""
@@ -74,7 +76,8 @@ def freezer(places: Places, environment: Environment) -> None:
     orders.until_sealed()
     delivery = Relay(relay, token, index)
     report = freeze(places, plan, delivery)
-    cause = report.pop("cause")
+    cause = report["cause"]
+    report["cause"] = _LIMITS.get(cause)
     # The cause is advice: an agent that had its supervisor killed wrote it itself. Whoever ends a pod tells us, too.
     told = cause == "terminated" or (orders.interrupted and not _ended_by_itself(cause))
     report["interrupted"] = orders.dying and told
@@ -193,11 +196,12 @@ def read_ending(places: Places) -> dict[str, Any]:
     for name in ("started", "ended"):
         value = noted.get(name)
         found[name] = value if isinstance(value, int | float) and 0 < value < 1e11 else None
-    found["cause"] = noted.get("cause")
+    cause = noted.get("cause")
+    found["cause"] = cause if isinstance(cause, str) else None
     return found
 
 
-def _ended_by_itself(cause: object) -> bool:
+def _ended_by_itself(cause: str | None) -> bool:
     """Return whether the supervisor saw the agent end before anybody asked for it."""
     return cause in ("exited", "cannot_run", "deadline", "processes", "out_of_memory", "out_of_disk")
 
