@@ -21,9 +21,10 @@ from fault_server import FaultServer
 from orchestrator.cli import run as run_commands
 from orchestrator.cli import watching
 from orchestrator.driver.execute import Execution
+from orchestrator.driver.lease import Timing, drive_run
 from orchestrator.driver.wishes import ask_to_stop, last_wish, lift
 from orchestrator.records import keys
-from orchestrator.records.lease import Claim, Process, Release
+from orchestrator.records.lease import Claim, Process, Release, Wish
 from orchestrator.sandbox.kubernetes import names
 from orchestrator.storage.file import FileStore
 
@@ -245,6 +246,53 @@ def test_a_person_who_resumes_lifts_a_stop_before_the_job_is_made(
         asyncio.run(ask_to_stop(store, "r1"))
         in_process("resume", "r1", "--store", tmp_path / "store")
     assert seen == [None, "go_on"]
+
+
+def test_a_run_that_was_stopped_again_and_again_goes_on_when_it_is_resumed(
+    in_process: Orchestrate, cluster, tmp_path: Path
+) -> None:
+    store = FileStore(tmp_path / "store")
+    heard: list[list[int]] = []
+
+    async def drives(server: FaultServer, job: dict[str, Any]) -> None:
+        """What a driver's process does as far as stops go."""
+        await add_pod(server, job, phase="Running")
+        wishes: list[int] = []
+
+        async def stop(wish: Wish) -> None:
+            wishes.append(wish.number)
+
+        async def live() -> None:
+            async with drive_run(store, "r1", "w", timing=Timing(term_s=6), attended=False) as lease:
+                lease.on_stop = stop
+                await lease.heed()
+                lease.ending = ("ended", "")
+                if not heard:
+                    taken.set()
+                    while not again.is_set():
+                        await asyncio.sleep(0.02)
+                    await lease.heed()
+                    lease.ending = ("stopped", "by anna@box")
+            heard.append(wishes)
+            end(server, job)
+
+        alive.append(asyncio.create_task(live()))
+
+    taken, again = threading.Event(), threading.Event()
+    alive: list[asyncio.Task[None]] = []
+    at = ("--store", tmp_path / "store")
+    with cluster(drives) as played:
+        in_process(*SUBMIT, "--run-id", "r1", "--detach")
+        assert taken.wait(30)
+        stops = [in_process("stop", "r1", "--no-wait", *at).stdout for _ in range(2)]
+        again.set()
+        stops.append(in_process("stop", "r1", *at).stdout)
+        stops.append(in_process("stop", "r1", *at).stdout)
+        resumed = in_process("resume", "r1", *at)
+    assert "was asked to stop by " in stops[1]
+    assert "was stopped by anna@box" in stops[2]
+    assert stops[3].startswith("nobody drives run r1: ")
+    assert (len(played.jobs), heard) == (2, [[1], []]), resumed.stderr
 
 
 def test_a_complete_run_shows_its_report_and_leaves_the_dataset_to_its_driver(
