@@ -93,7 +93,7 @@ def _header(summary: Summary, console: Console) -> None:
             f"submitted {manifest.created_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
             f"commit {clean(commit)}{' with changes' if manifest.code.dirty else ''}",
             f"suite digest {short(manifest.suite_digest)}",
-            f"grader {clean(summary.grader_version, 80) or 'unknown'}",
+            f"grader {clean(summary.grader_version, 80)}" if summary.grader_version else "not graded yet",
             f"backend {clean(manifest.backend)}",
             *([plural(len(images), "image")] if images else []),
             *(f"{clean(name)}: {clean(' | '.join(values))}" for name, values in summary.labels.items()),

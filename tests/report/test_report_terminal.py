@@ -73,7 +73,7 @@ def test_a_refusal_that_was_lost_is_called_by_its_name():
 @pytest.mark.parametrize(
     ("said", "of_verdicts", "told"),
     [
-        ("", ("",), "grader unknown"),
+        ("", ("",), "not graded yet"),
         ("0.1.0+a", ("",), "grader 0.1.0+a"),
         ("", ("0.1.0+b",), "grader 0.1.0+b"),
         ("0.1.0+a", ("0.1.0+b", "", "0.1.0+c"), "grader 0.1.0+b | 0.1.0+c"),
