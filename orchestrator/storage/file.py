@@ -106,6 +106,9 @@ class FileStore:
     def __repr__(self) -> str:
         return f"FileStore({str(self.root)!r})"
 
+    def __str__(self) -> str:
+        return str(self.root)
+
     async def put_blob(self, key: str, data: bytes | AsyncIterator[bytes]) -> BlobRef:
         """Write a large object; digest and size are computed while writing.
 

@@ -73,7 +73,7 @@ async def probe(store: ObjectStore, *, writers: int = WRITERS, rounds: int = ROU
         if put:
             told.append(f"Multipart uploads could not be tried: {error}")
     usable = bool(put)
-    first = f"{store!r} {'can' if usable else 'cannot'} be used."
+    first = f"Store {store} {'can' if usable else 'cannot'} be used."
     if not usable and failure is not None:
         told = [str(failure)]
     return Probe(

@@ -64,6 +64,9 @@ class S3Store:
     def __repr__(self) -> str:
         return f"S3Store({str(self.place)!r})"
 
+    def __str__(self) -> str:
+        return str(self.place)
+
     async def put_blob(self, key: str, data: bytes | AsyncIterator[bytes]) -> BlobRef:
         """Write a large object; digest and size are computed while sending.
 

@@ -51,5 +51,5 @@ def test_one_mistake_that_many_checks_meet_is_one_problem(orchestrate: Orchestra
     (tmp_path / "orchestrate.toml").write_text('[kubernetes]\ncontext = "nowhere"\n')
     done = orchestrate("doctor", "--backend", "kubernetes")
     assert done.returncode == 5
-    assert done.stdout.count("not looked at, see cluster") == 4
+    assert done.stdout.count("not looked at, see cluster") == 5
     assert "\n1 problem, " in done.stdout

@@ -9,12 +9,15 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+from driver_job_world import DRIVERS, here, install
 from fault_server import FaultServer
 
 from orchestrator import wiring
+from orchestrator.driver.doctor import examine
 from orchestrator.driver.kubernetes import doctor, doctor_pods
 from orchestrator.sandbox.kubernetes.api import Api
 from orchestrator.sandbox.pod import survey
@@ -68,6 +71,39 @@ def test_clocks(ahead: float, passed: float, state: str, said: str) -> None:
     fact = doctor._clock(ahead, passed)
     assert fact.state == state
     assert said in fact.said
+
+
+@pytest.mark.parametrize("said", ["", "mine"])
+def test_the_store_that_is_looked_at_is_the_one_that_submit_would_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    seen: list[str] = []
+
+    async def health(url: str) -> list[Fact]:
+        seen.append(url)
+        return [Fact(state="ok", said="writable")]
+
+    async def looked(settings: Settings) -> Sequence[Fact]:
+        async with FaultServer(kubelet=False) as server, Api(server.connection) as api:
+            await install(api)
+
+            @contextlib.asynccontextmanager
+            async def cluster_api(table: object) -> AsyncIterator[Api]:
+                yield api
+
+            monkeypatch.setattr(wiring, "cluster_api", cluster_api)
+            return await examine._store(settings)
+
+    monkeypatch.setattr(examine, "store_health", health)
+    settings = here(tmp_path, 'backend = "kubernetes"\n' + (f'store = "{said}"\n' if said else ""))
+    facts = asyncio.run(looked(settings))
+    [shown] = [each for each in examine.shown_settings(settings) if each.name == "store"]
+    if said:
+        assert (seen, shown.value) == ([str(tmp_path / said)], str(tmp_path / said))
+    else:
+        assert seen == ["s3://theirs/runs"]
+        assert facts[0].said == f"s3://theirs/runs, as configmap {DRIVERS}/orchestrate-driver says"
+        assert str(tmp_path) not in shown.value
 
 
 def test_rights_that_lack_and_rights_too_many_are_named(look) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import resource
 import time
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,29 @@ def test_what_cannot_be_used_is_told_and_the_rest_is_shown_without_secrets(tmp_p
     )
     assert "providers.bad" not in shown
     assert "hidden" not in repr(shown) + repr(problems)
+
+
+TABLE = """
+[kubernetes]
+driver = "here"
+namespaces = ["nc-trials-0", "nc-trials-1"]
+cpu_request_share = 0.5
+node_selector = {"kubernetes.io/arch" = "amd64", pool = "of \\"trials\\""}
+runtime_classes = {gvisor = "runsc"}
+tolerations = [{key = "k", operator = "Exists"}]
+gateway_token_file = "token"
+"""
+
+
+def test_settings_are_shown_as_a_person_writes_them(tmp_path: Path) -> None:
+    shown = {each.name: each.value for each in shown_settings(settings_of(tmp_path, TABLE))}
+    assert shown["kubernetes.driver"] == "here"
+    assert shown["kubernetes.gateway_token_file"] == str(tmp_path / "token")
+    table = {name.removeprefix("kubernetes."): text for name, text in shown.items() if name.startswith("kubernetes.")}
+    del table["driver"], table["gateway_token_file"]
+    again = tomllib.loads("\n".join(f"{name} = {text}" for name, text in table.items()))
+    assert again == {name: value for name, value in tomllib.loads(TABLE)["kubernetes"].items() if name in table}
+    assert len(again) == 5
 
 
 def test_a_file_that_is_no_toml_leaves_all_defaults(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def test_a_folder_can_be_used(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
     found = asyncio.run(probe(store))
     assert (found.usable, found.conditional_put, found.conditional_multipart, found.cause) == (True, True, None, None)
-    assert found.sentences[0] == f"FileStore('{tmp_path}') can be used."
+    assert found.sentences[0] == f"Store {tmp_path} can be used."
     assert len(asyncio.run(store.list("probes/"))) == found.rounds
 
 

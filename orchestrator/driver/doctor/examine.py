@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
+
+from pydantic import BaseModel
 
 from orchestrator import wiring
 from orchestrator.driver.doctor import machine, parts
 from orchestrator.driver.doctor.checks import Check, Finding, run_checks
 from orchestrator.driver.kubernetes import doctor
-from orchestrator.driver.kubernetes.site import is_remote
+from orchestrator.driver.kubernetes.site import CONFIGMAP, is_remote, open_site
 from orchestrator.driver.place import KUBERNETES
 from orchestrator.errors import Problem, SpecError
 from orchestrator.settings import Settings, SettingsFile
 from orchestrator.storage.health import Fact, store_health
 
 _GROUPS = ("providers", "prices", "limits", "kubernetes")
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+"""Keys that TOML takes without quotes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,16 +75,18 @@ def checks(settings: Settings, *, models: bool) -> list[Check]:
     found = [
         Check(name="program", look=machine.program),
         Check(name="clock", look=machine.clock),
-        Check(name="store", look=functools.partial(_store, settings), limit_s=60),
         Check(name="cache", look=functools.partial(machine.folder, settings.cache, "ORCHESTRATE_CACHE")),
         Check(name="logs", look=functools.partial(machine.folder, settings.logs, "ORCHESTRATE_LOGS")),
         Check(name="scratch", look=functools.partial(machine.scratch, settings)),
     ]
+    store = Check(name="store", look=functools.partial(_store, settings), limit_s=60)
     if settings.backend == KUBERNETES:
-        return [*found, *_of_cluster(settings)]
+        cluster, chart, *more = _of_cluster(settings)  # first: the chart may have to say where the store is
+        return [*found[:2], cluster, chart, store, *found[2:], *more]
     found[2:2] = [
         Check(name="processors and memory", look=functools.partial(machine.capacity, settings)),
         Check(name="open files", look=functools.partial(machine.open_files, settings)),
+        store,
     ]
     return [
         *found,
@@ -100,7 +109,18 @@ def _of_cluster(settings: Settings) -> list[Check]:
     return found
 
 
+def _is_the_chart_s(settings: Settings) -> bool:
+    """Return whether runs are kept where the chart says, since nothing here says otherwise."""
+    return is_remote(settings, settings.backend) and settings.sources.get("store", "default") == "default"
+
+
 async def _store(settings: Settings) -> Sequence[Fact]:
+    """Look at the store that ``submit`` would use."""
+    if _is_the_chart_s(settings):
+        async with open_site(settings) as site:
+            found, where = site.settings.store, f"configmap {site.namespace}/{CONFIGMAP}"
+        wiring.object_store(found)  # only what has no secret in it is told
+        return [Fact(state="ok", said=f"{found}, as {where} says"), *await store_health(found)]
     try:
         return await store_health(settings.store)
     except SpecError as error:  # told as a problem of the settings, too
@@ -118,14 +138,11 @@ def _store_problems(settings: Settings) -> list[Problem]:
 
 def shown_settings(settings: Settings) -> list[Setting]:
     """Return every setting in force with where it came from. Keys and headers are named, never shown."""
-    wrong_store = bool(_store_problems(settings))
-    found = []
+    found = [_store_setting(settings)]
     for name in SettingsFile.model_fields:
-        if name in _GROUPS:
-            continue
-        value = getattr(settings, name)
-        text = "(cannot be used)" if name == "store" and wrong_store else "(not set)" if value is None else str(value)
-        found.append(Setting(name=name, value=text, source=settings.sources.get(name, "default")))
+        if name not in {*_GROUPS, "store"}:
+            source = settings.sources.get(name, "default")
+            found.append(Setting(name=name, value=written(getattr(settings, name)), source=source))
     for group, values in (("providers", settings.providers), ("prices", settings.prices)):
         for name in sorted(values):
             source = settings.sources.get(f"{group}.{name}", "default")
@@ -133,11 +150,35 @@ def shown_settings(settings: Settings) -> list[Setting]:
     for name, value in settings.kubernetes:
         source = settings.sources.get(f"kubernetes.{name}", "default")
         if source != "default":
-            found.append(Setting(name=f"kubernetes.{name}", value=str(value), source=source))
+            found.append(Setting(name=f"kubernetes.{name}", value=written(value), source=source))
     for name, value in settings.limits:
         source = settings.sources.get(f"limits.{name}", "default")
-        found.append(Setting(name=f"limits.{name}", value="(not set)" if value is None else str(value), source=source))
+        found.append(Setting(name=f"limits.{name}", value=written(value), source=source))
     return found
+
+
+def _store_setting(settings: Settings) -> Setting:
+    if _is_the_chart_s(settings):
+        where = f"configmap {settings.kubernetes.drivers_namespace}/{CONFIGMAP}"
+        return Setting(name="store", value="(the chart's, see below)", source=where)
+    value = "(cannot be used)" if _store_problems(settings) else settings.store
+    return Setting(name="store", value=value, source=settings.sources.get("store", "default"))
+
+
+def written(value: Any) -> str:
+    """Return a value as it stands in ``orchestrate.toml``; text alone without its quotes, and what is not set in words."""
+    return "(not set)" if value is None else str(value) if isinstance(value, str | PurePath) else _toml(value)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, BaseModel):
+        value = value.model_dump(exclude_none=True)
+    if isinstance(value, Mapping):
+        pairs = (f"{name if _BARE.fullmatch(name) else json.dumps(name)} = {_toml(of)}" for name, of in value.items())
+        return f"{{{', '.join(pairs)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value if isinstance(value, bool | int | float) else str(value), ensure_ascii=False)
 
 
 def _spelled(group: str, value: Any) -> str:
