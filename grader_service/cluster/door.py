@@ -14,6 +14,7 @@ import logging
 import secrets
 import socket
 import tarfile
+import time
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from typing import Any, Literal
@@ -34,6 +35,10 @@ _PER_ADDRESS = 128
 before it can be crowded out.
 """
 _BACKLOG = 64
+_CALLS_PER_SECOND, _CALLS_AT_ONCE = 50.0, 200
+"""Connections that one address may open. More are let in only once they have shown a token: until then nothing is made for them."""
+_MOST_KNOWN = 4096
+"""Addresses whose calls are counted; those that have been quiet are forgotten."""
 _IDLE_SECONDS = 30.0
 _REFUSAL_SECONDS = 0.1
 """Pause before a refusal: a subject that asks in a loop costs little."""
@@ -96,8 +101,15 @@ class Door:
 
     async def listen(self, host: str, port: int) -> asyncio.Server:
         """Begin to serve; port 0: any. Raises OSError."""
-        server = _Counted(self.answer, self._served)
-        return await asyncio.get_running_loop().create_server(server, host, port, backlog=_BACKLOG)
+        server, pace = _Counted(self.answer, self._served), _Pace()
+        loop = asyncio.get_running_loop()
+        return await loop.create_server(lambda: _Gate(server, pace, self._knows), host, port, backlog=_BACKLOG)
+
+    def _knows(self, first: bytes) -> bool:
+        """Return whether a request that begins so shows a token that is good here."""
+        _, _, rest = first.partition(b"Bearer ")
+        token = rest.partition(b"\r")[0].decode("ascii", "replace")
+        return token in self._runners or token in self._prepares
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""
@@ -127,6 +139,79 @@ class Door:
         ticket.prepared = True
         asyncio.get_running_loop().call_later(_IDLE_SECONDS, self._prepares.pop, token, None)
         return web.Response(status=204)
+
+
+class _Pace:
+    """Counts the calls of each address: so many at once, and so many in a second."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[float, float]] = {}
+        """By address: calls that are left, and when that was so."""
+        self._held: dict[str, dict[asyncio.Transport, None]] = {}
+        """By address, the oldest first."""
+
+    def take(self, address: str, now: float) -> bool:
+        """Count one call. Returns whether it is one too many."""
+        left, since = self._known.get(address, (float(_CALLS_AT_ONCE), now))
+        left = min(_CALLS_AT_ONCE, left + (now - since) * _CALLS_PER_SECOND)
+        if address not in self._known and len(self._known) >= _MOST_KNOWN:
+            full = _CALLS_AT_ONCE / _CALLS_PER_SECOND
+            self._known = {each: (n, at) for each, (n, at) in self._known.items() if now - at < full}
+        self._known[address] = (max(0.0, left - 1), now)
+        return left < 1
+
+    def hold(self, address: str, transport: asyncio.Transport) -> None:
+        """Let a connection wait for its first bytes; of too many of an address the oldest is ended."""
+        same = self._held.setdefault(address, {})
+        same[transport] = None
+        if len(same) > _PER_ADDRESS:
+            oldest = next(iter(same))
+            del same[oldest]
+            oldest.abort()
+
+    def release(self, address: str, transport: asyncio.Transport) -> None:
+        """Forget a connection that waits no more. Harmless when repeated."""
+        same = self._held.get(address, {})
+        same.pop(transport, None)
+        if not same:
+            self._held.pop(address, None)
+
+
+class _Gate(asyncio.Protocol):
+    """Takes a connection and gives it to the server; of an address that calls too often only once it has shown a token."""
+
+    def __init__(self, server: _Counted, pace: _Pace, knows: Callable[[bytes], bool]) -> None:
+        self._server, self._pace, self._knows = server, pace, knows
+        self._address = ""
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - of a stream
+        self._address = str((transport.get_extra_info("peername") or ("",))[0])
+        self._transport = transport
+        if self._pace.take(self._address, time.monotonic()):
+            self._pace.hold(self._address, transport)
+        else:
+            self._let_in(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport is None:
+            return
+        if self._knows(data):
+            self._pace.release(self._address, self._transport)
+            self._let_in(self._transport).data_received(data)
+        else:
+            self._transport.abort()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        if self._transport is not None:
+            self._pace.release(self._address, self._transport)
+
+    def _let_in(self, transport: asyncio.Transport) -> RequestHandler:
+        handler = self._server()
+        transport.set_protocol(handler)
+        handler.connection_made(transport)
+        return handler
 
 
 class _Counted(web.Server):

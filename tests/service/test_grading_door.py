@@ -16,6 +16,7 @@ import aiohttp
 import pytest
 from grading_world import RESULT, pair
 
+from grader_service.cluster import door as door_module
 from grader_service.cluster.door import Door, Ticket, host_address, write_tar
 from grader_service.cluster.render import Laid, inputs
 from grader_service.pod.prepare import lay
@@ -111,6 +112,33 @@ def test_who_has_shown_a_token_is_not_crowded_out(tmp_path: Path) -> None:
         return status
 
     assert scene(what, tmp_path) == 204
+
+
+def test_who_calls_without_end_is_hung_up_on_and_keeps_no_result_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door_module, "_CALLS_PER_SECOND", 0.0)
+    monkeypatch.setattr(door_module, "_CALLS_AT_ONCE", 20)
+    made: list[object] = []
+    counted = door_module._Counted.connection_made
+    monkeypatch.setattr(
+        door_module._Counted, "connection_made", lambda self, *more: (made.append(more), counted(self, *more))[-1]
+    )
+
+    async def what(door: Door, ticket: Ticket, ask: Asker) -> tuple[int, int]:
+        held = [await asyncio.open_connection("127.0.0.1", ask.port) for _ in range(200)]
+        for _, writer in held[-10:]:
+            writer.write(b"PUT /grading/results/0 HTTP/1.1\r\nAuthorization: Bearer guess\r\n\r\n")
+        status, _ = await ask("PUT", "/grading/results/0", ticket.runner_token, json=RESULT)
+        ended = sum(await asyncio.gather(*(is_over(reader) for reader, _ in held)))
+        for _, writer in held:
+            writer.close()
+        return ended, status
+
+    ended, status = scene(what, tmp_path)
+    assert status == 204
+    assert ended >= 200 - 20 - 128 + 10
+    assert len(made) == 21, "for the others nothing was made"
 
 
 def tar_of(*laid: Laid) -> bytes:
