@@ -60,7 +60,8 @@ async def serving_network(file: ServiceFile, token: str, settings: GraderSetting
     async with contextlib.AsyncExitStack() as stack:
         tools = await _network_tools(file, settings, stack)
         room = Room(None if file.folder_bytes is None else file.folder_bytes * 3 // 4)
-        grading = replace(_grading(file.store, file.folder, tools, shared=file.checker is not None), room=room)
+        grading = _grading(file.store, file.folder, tools, shared=file.checker is not None)
+        grading = replace(grading, room=room, relayed=file.kubernetes is not None)
         service = Service(grading, token, file.concurrency, probed=True)
         runner = await stack.enter_async_context(_listening(service))
         await web.TCPSite(runner, *_place(file.listen)).start()

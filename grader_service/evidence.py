@@ -22,6 +22,7 @@ from orchestrator.spec.task import Task
 
 _MANIFESTS = 8
 """Runs whose manifests are kept."""
+_STATE = "state.json"
 
 
 class NothingToGradeError(Exception):
@@ -95,6 +96,28 @@ async def _manifest(store: ObjectStore, run: str, known: dict[str, RunManifest])
 
 async def _all(store: ObjectStore, names: list[str]) -> list[bytes]:
     return list(await asyncio.gather(*(store.get(name) for name in names)))
+
+
+async def prove_relayed(store: ObjectStore, outcome: Outcome) -> None:
+    """Prove that the state which a driver names is the one that the relay took in: on a cluster no driver makes states.
+
+    A pod outlives its driver, so the relay's record may be of an earlier epoch than the outcome. Raises PermanentError when the relay took
+    in another state or none, StoreError.
+    """
+    trial = TrialId.parse(outcome.trial)
+    key = keys.record(outcome.run, trial, outcome.launch, outcome.epoch, _STATE)
+    try:
+        taken = [FrozenState.from_bytes(await store.get(key), key)]
+    except NotFoundError:
+        found = await store.list(keys.launch_records(outcome.run, trial, outcome.launch))
+        others = [name for name in found if keys.parse_record(name)[1] == _STATE]
+        taken = [
+            FrozenState.from_bytes(data, name) for name, data in zip(others, await _all(store, others), strict=True)
+        ]
+    if outcome.state not in taken:
+        seen = "another state" if taken else "no state"
+        msg = f"the outcome of launch {outcome.launch} names a state that the relay did not take in: it has recorded {seen} of it"
+        raise permanent(msg)
 
 
 async def fetch_state(store: ObjectStore, state: FrozenState, folder: Path) -> Path:

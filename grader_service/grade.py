@@ -17,7 +17,7 @@ from grader_service.checks.command import run_commands
 from grader_service.checks.final import check_final
 from grader_service.checks.limited import LimitedCheck, run_limited
 from grader_service.combine import combine, group, refusals
-from grader_service.evidence import Committed, fetch_state, fetch_task, find_trial, permanent
+from grader_service.evidence import Committed, fetch_state, fetch_task, find_trial, permanent, prove_relayed
 from grader_service.room import Room
 from orchestrator.interfaces import BundleSource, ObjectStore
 from orchestrator.records import keys
@@ -45,6 +45,8 @@ class Grading:
     """For states in that folder."""
     shared: bool = False
     """The group of the scratch folder may read what is in it: a checker with another user does."""
+    relayed: bool = False
+    """States came through a relay: what a driver says of them is compared with its records."""
     manifests: dict[str, RunManifest] = field(default_factory=dict)
     """Of the last runs, by run."""
 
@@ -94,6 +96,8 @@ async def _evaluate(grading: Grading, run: str, trial: TrialId, committed: Commi
     try:
         if committed.problem is not None:
             raise permanent(committed.problem)
+        if grading.relayed and outcome.state is not None:
+            await prove_relayed(grading.store, outcome)
         async with _scratch(grading, name, outcome.state) as scratch:
             state = await fetch_state(grading.store, outcome.state, scratch / "state") if outcome.state else None
             task, graders, sandbox = await fetch_task(grading.bundles, committed.planned)

@@ -8,6 +8,7 @@ import json
 import tarfile
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from grader_service.child.assemble import EvidenceError, assemble, read_entries
 from grader_service.evidence import NothingToGradeError
 from grader_service.grade import grade
 from orchestrator.records import keys
+from orchestrator.records.outcome import Outcome
 
 CHECKS = [{"id": "answer", "type": "files", "path": "answer.txt", "equals": "42\n"}]
 BEFORE = {"answer.txt": "0\n"}
@@ -53,6 +55,27 @@ def test_two_winners_are_a_permanent_error(world: GraderWorld) -> None:
     world.left(AFTER, launch=2)
     verdict = world.grade()
     assert verdict.error.type == "evidence"
+
+
+@pytest.mark.parametrize("how", ["own", "earlier", "another", "another_launch", "none"])
+def test_a_state_that_no_relay_took_in_is_not_graded(world: GraderWorld, how: str) -> None:
+    world.task(BEFORE, CHECKS)
+    world.left(AFTER, epoch=3)
+    (name,) = asyncio.run(world.store.list(keys.outcomes(RUN, TRIAL)))
+    state = Outcome.from_bytes(asyncio.run(world.store.get(name)), name).state
+    assert state is not None
+    if how == "another":
+        state = state.model_copy(update={"entries": state.changes})
+    if how != "none":
+        launch, epoch = 2 if how == "another_launch" else 1, 2 if how == "earlier" else 3
+        key = keys.record(RUN, TRIAL, launch, epoch, "state.json")
+        asyncio.run(world.store.create(key, state.to_bytes()))
+    verdict = asyncio.run(grade(replace(world.grading(), relayed=True), RUN, TRIAL))
+    if how in {"own", "earlier"}:
+        assert verdict.result == "passed", lines(verdict)
+    else:
+        assert (verdict.result, verdict.error and verdict.error.type) == ("grader_error", "evidence")
+        assert "the relay did not take in" in lines(verdict)
 
 
 def test_lost_launches_before_the_result_do_not_matter(world: GraderWorld) -> None:
