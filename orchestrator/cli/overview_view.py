@@ -16,7 +16,7 @@ from orchestrator.report.program import program
 from orchestrator.report.summary import RESULTS
 from orchestrator.report.table import Cell, Column, Row, flow, say, show_table
 from orchestrator.report.terminal import NONE, dollars, percent, seconds
-from orchestrator.report.text import clean, duration
+from orchestrator.report.text import clean, duration, waiting
 
 SCHEMA_VERSION = 1
 _ALWAYS = ("passed", "failed", "infra")
@@ -148,6 +148,7 @@ def status_json(standing: Standing, job: tuple[str, bool] = ("", False)) -> dict
         "to_run": standing.to_run,
         "to_grade": standing.to_grade,
         "phases": dict(standing.phases),
+        "waits": dict(standing.waits),
         "failed_launches": dict(standing.failed_launches),
         "agents": [_agent_json(agent) for agent in standing.agents],
         "spent_usd": _usd(standing.spent_nano_usd),
@@ -201,6 +202,8 @@ def print_status(standing: Standing, screen: Console | None = None, job: tuple[s
     say(screen, f"trials    {ended:,} of {standing.planned:,} ended{_left_words(standing)}{_eta(standing)}")
     if standing.phases:
         say(screen, f"now       {_counted(standing.phases)}")
+    if standing.waits:
+        say(screen, f"waiting   {waiting(standing.waits)}", "yellow")
     if standing.failed_launches:
         say(screen, f"lost      launches that failed on our side: {_counted(standing.failed_launches)}")
     limit = f" of at most {dollars(manifest.limits.cost_usd)}" if manifest.limits.cost_usd is not None else ""
@@ -257,11 +260,8 @@ def driver_words(sight: Sight) -> str:
 
 def live_line(standing: Standing) -> str:
     """Return the standing in one line, for a run that is being driven."""
-    counts = {
-        word: found
-        for word in RESULTS
-        if word != "missing" and (found := sum(a.counts.get(word, 0) for a in standing.agents))
-    }
+    over = standing.counts
+    counts = {word: over[word] for word in RESULTS if word != "missing" and over.get(word)}
     parts = [f"{standing.planned - standing.left:,}/{standing.planned:,}"]
     parts += [f"{count:,} {word}" for word, count in (*counts.items(), *sorted(standing.phases.items()))]
     if standing.failed_launches:
@@ -270,7 +270,7 @@ def live_line(standing: Standing) -> str:
         parts.append(f"{count:,} lost {'launch' if count == 1 else 'launches'} ({', '.join(map(clean, lost))})")
     if standing.spent_nano_usd:
         parts.append(_cost(standing.spent_nano_usd))
-    return "  ".join(parts) + _eta(standing)
+    return "  ".join(parts) + _eta(standing) + (f"  {waiting(standing.waits)}" if standing.waits else "")
 
 
 def _left_words(standing: Standing) -> str:

@@ -31,6 +31,7 @@ class Progress:
         self._last = ""
         self._started = time.monotonic()
         self._phases: dict[TrialId, Phase] = {}
+        self._waits: dict[TrialId, str] = {}
         self._results: Counter[str] = Counter()
         self._failed: Counter[str] = Counter()
         self._spent = spent
@@ -77,6 +78,15 @@ class Progress:
     def phase(self, trial: TrialId, phase: Phase) -> None:
         """A trial entered a phase."""
         self._phases[trial] = phase
+        self._waits.pop(trial, None)
+
+    def waits(self, trial: TrialId, why: str) -> None:
+        """A trial does not get on, or does again."""
+        if why:
+            self._waits[trial] = why
+        else:
+            self._waits.pop(trial, None)
+        self._print_now_and_then()
 
     def launch_failed(self, trial: TrialId, launch: int, cause: str, message: str) -> None:
         """Tell the first failure of each cause in full, count the others."""
@@ -87,6 +97,7 @@ class Progress:
     def ended(self, end: TrialEnd) -> None:
         """A trial is committed, and graded if it could be."""
         self._phases.pop(end.trial, None)
+        self._waits.pop(end.trial, None)
         word = end.outcome.outcome_class if end.verdict is None else end.verdict.result
         self._results["not graded" if word == "result" else word] += 1
         self._ended_nano_usd += end.outcome.usage.cost_nano_usd or 0
@@ -109,9 +120,14 @@ class Progress:
         left = self._total - self._before - done
         spent = time.monotonic() - self._started
         times = [f"{spent:.0f} s" if spent < _LONG_SECONDS else f"{spent // 60:.0f} min {spent % 60:02.0f} s"]
-        if done and left:
+        if done and left and not 0 < len(self._phases) <= len(self._waits):
             times.append(f"about {duration(spent / done * left)} left")
-        return "  ".join((*self._counts(done), *times))
+        return "  ".join((*self._counts(done), *times, *self._waiting()))
+
+    def _waiting(self) -> list[str]:
+        from orchestrator.report.text import waiting
+
+        return [waiting(Counter(self._waits.values()))] if self._waits else []
 
     def _counts(self, done: int) -> list[str]:
         parts = [f"{self._before + done}/{self._total}"]
@@ -136,7 +152,7 @@ class Progress:
         return [dollars(spent)] if spent else []
 
     def _print(self) -> None:
-        counts = "  ".join(self._counts(sum(self._results.values())))
-        if (self._results or self._seen.steps) and counts != self._last:
+        counts = "  ".join((*self._counts(sum(self._results.values())), *self._waiting()))
+        if (self._results or self._seen.steps or self._waits) and counts != self._last:
             self._last = counts
             print(self.line(), file=sys.stderr, flush=True)

@@ -57,6 +57,10 @@ class Breaker:
             self._begun[trial] = self._noted
         self._observer.phase(trial, phase)
 
+    def waits(self, trial: TrialId, why: str) -> None:
+        """Pass it on."""
+        self._observer.waits(trial, why)
+
     def launch_failed(self, trial: TrialId, launch: int, cause: str, message: str) -> None:
         """Count it when it is the same cause as the last one."""
         if cause != LOST:

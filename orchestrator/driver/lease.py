@@ -61,6 +61,7 @@ class Status:
     phases: dict[str, int] = field(default_factory=dict)
     ended: int = 0
     failed_launches: dict[str, int] = field(default_factory=dict)
+    waits: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -205,6 +206,7 @@ class Lease(LeaseView):
             phases=status.phases,
             ended=status.ended,
             failed_launches=status.failed_launches,
+            waits=status.waits,
         )
         await self._store.create(keys.beat(self.run, self.epoch, beat.number), beat.to_bytes())
         self._number = beat.number

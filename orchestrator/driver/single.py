@@ -28,6 +28,9 @@ class Collector:
     def phase(self, trial: TrialId, phase: Phase) -> None:
         """Nothing to keep."""
 
+    def waits(self, trial: TrialId, why: str) -> None:
+        """Nothing to keep."""
+
     def launch_failed(self, trial: TrialId, launch: int, cause: str, message: str) -> None:
         """Nothing to keep: the outcome says it too."""
 

@@ -10,6 +10,7 @@ from orchestrator.dataset.rows import RunData, TrialRow
 from orchestrator.driver.execute import Execution
 from orchestrator.driver.lookout import RunState, Sight
 from orchestrator.errors import InfrastructureError, SpendingLimitError
+from orchestrator.records.lease import Beat
 from orchestrator.records.verdict import TrialResult
 
 
@@ -87,8 +88,22 @@ class Standing:
     @property
     def phases(self) -> Mapping[str, int]:
         """Trials that run now, by phase, as the driver last said; empty when nobody drives."""
-        beat = self.sight.holder.beat if self.sight.holder and self.sight.state == "driving" else None
-        return {} if beat is None else beat.phases
+        return {} if (beat := self._beat) is None else beat.phases
+
+    @property
+    def waits(self) -> Mapping[str, int]:
+        """Trials that run but do not get on, by reason, as the driver last said; empty when nobody drives."""
+        return {} if (beat := self._beat) is None else beat.waits
+
+    @property
+    def _beat(self) -> Beat | None:
+        """The last sign of life of a driver that drives."""
+        return self.sight.holder.beat if self.sight.holder and self.sight.state == "driving" else None
+
+    @property
+    def counts(self) -> Mapping[TrialResult, int]:
+        """Trials that are over, by word. One whose launch failed and is made again is not."""
+        return Counter(row.result for row in self.data.rows if not self._is_left(row))
 
     @property
     def failed_launches(self) -> Mapping[str, int]:
@@ -103,9 +118,13 @@ class Standing:
 
     @property
     def eta_s(self) -> float | None:
-        """Seconds until the end at the pace of this driver so far; None when it drives no more, or has brought no trial to an end."""
+        """Seconds until the end at the pace of this driver so far; None when it drives no more, has brought no trial to an end, or
+        all that runs waits.
+        """
         holder = self.sight.holder
         if self.sight.state != "driving" or holder is None or holder.beat is None or not holder.beat.ended:
+            return None
+        if 0 < sum(holder.beat.phases.values()) <= sum(holder.beat.waits.values()):
             return None
         return (holder.beat.at - holder.claim.at) / holder.beat.ended * self.left
 

@@ -51,6 +51,10 @@ class Observer(Protocol):
         """A trial entered a phase."""
         ...
 
+    def waits(self, trial: TrialId, why: str) -> None:
+        """A trial does not get on in its phase, for this reason in one line; empty: it does again. A new phase ends it, too."""
+        ...
+
     def launch_failed(self, trial: TrialId, launch: int, cause: str, message: str) -> None:
         """A launch ended for a reason that is ours."""
         ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -125,6 +125,10 @@ class FolderSink:
     folder: Path
 
 
+def unheard(why: str) -> None:
+    """Take what nobody wants to hear."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SandboxLimits:
     """Hard limits of one sandbox."""
@@ -189,6 +193,8 @@ class SandboxSpec:
     """Open only a sandbox that is there, and make none: see ``PlannedTrial``. Only for backends that say ``fetches``."""
     notes: Mapping[str, str] = field(default_factory=dict)
     """What a person who comes upon the sandbox may want to know: ``trial``, ``launch``."""
+    waits: Callable[[str], None] = unheard
+    """Told why the sandbox has to wait before it runs, in one line without anything of an agent; and ``""`` when it does not or no more."""
 
 
 StopReason = Literal["cancelled"] | BudgetReason

@@ -58,6 +58,8 @@ class Beat(Record):
     """Trials that this driver brought to an end."""
     failed_launches: dict[str, int] = Field(default_factory=dict)
     """Launches that failed on our side under this driver, by cause."""
+    waits: dict[str, int] = Field(default_factory=dict)
+    """Trials that run but do not get on, by the reason for it."""
 
 
 ReleaseReason = Literal["ended", "stopped", "paused", "limit", "failed", "removed", "yielded"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,7 +54,7 @@ async def sandbox_spec(planned: PlannedTrial, launch: int, registration: Registr
     """Return the sandbox of a launch: bundles fetched, agent rendered, limits set. Raises StoreError."""
     program = crew.render(planned.agent, planned.task, registration)
     if crew.sandboxes.fetches:
-        common = _common(planned, launch, registration, program)
+        common = _common(planned, launch, registration, program, crew)
         return replace(common, bundled=_bundled(planned, program), inputs=_own_files(program))
     environment = planned.task.environment
     sandbox = await crew.bundles.fetch("sandbox", planned.task.bundles.sandbox)
@@ -65,14 +66,16 @@ async def sandbox_spec(planned: PlannedTrial, launch: int, registration: Registr
         inputs.append(Input(source=sandbox / "memory", target="/memory"))
     inputs += await _program_inputs(program, crew)
     return replace(
-        _common(planned, launch, registration, program),
+        _common(planned, launch, registration, program, crew),
         inputs=tuple(inputs),
         pristine=sandbox / "workspace",
         listing=await crew.bundles.listing(planned.task.bundles.sandbox),
     )
 
 
-def _common(planned: PlannedTrial, launch: int, registration: Registration, program: AgentProgram) -> SandboxSpec:
+def _common(
+    planned: PlannedTrial, launch: int, registration: Registration, program: AgentProgram, crew: Crew
+) -> SandboxSpec:
     """Return what does not depend on where the bundles are."""
     environment = planned.task.environment
     resources = environment.resources
@@ -98,7 +101,21 @@ def _common(planned: PlannedTrial, launch: int, registration: Registration, prog
         user=environment.user,
         left=planned.left,
         notes={"trial": str(planned.id), "launch": str(launch)},
+        waits=waiting(planned, crew),
     )
+
+
+def waiting(planned: PlannedTrial, crew: Crew) -> Callable[[str], None]:
+    """Return what tells the observer why a trial does not get on, as often as that changes."""
+    last = ""
+
+    def tell(why: str) -> None:
+        nonlocal last
+        if why != last:
+            last = why
+            crew.observer.waits(planned.id, why)
+
+    return tell
 
 
 def _bundled(planned: PlannedTrial, program: AgentProgram) -> tuple[BundledInput, ...]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
 import pytest
-from overview_cases import sight, snapshots, standing
+from overview_cases import shown, sight, snapshots, standing
 
 from orchestrator.cli import watching
-from orchestrator.cli.overview_view import age, driver_words, live_line, next_step
+from orchestrator.cli.overview_view import age, driver_words, live_line, next_step, print_status, status_json
 from orchestrator.cli.steer import who_drove
 from orchestrator.driver.lookout import Lookout, Sight
 from orchestrator.driver.process import this_process
@@ -38,8 +39,32 @@ def test_ages(passed: float, shown: str) -> None:
 
 def test_one_line_while_it_runs() -> None:
     assert live_line(standing()) == (
-        "4/10  3 passed  1 failed  1 infra  1 grading  2 running  1 lost launch (sandbox)  $0.60, about 2 min left"
+        "4/10  3 passed  1 failed  1 grading  2 running  1 lost launch (sandbox)  $0.60, about 2 min left"
     )
+
+
+def waiting_sight(grading: int, waiting: int) -> Sight:
+    """Return the sight of a driver of so many trials that are graded, some of which wait."""
+    seen = sight()
+    assert seen.holder is not None
+    assert seen.holder.beat is not None
+    waits = {"exceeded quota pods: pods=0 in grading": waiting, "container agent: ErrImagePull:\x1b[2J": 1}
+    beat = seen.holder.beat.model_copy(update={"phases": {"grading": grading}, "waits": waits})
+    return replace(seen, holder=replace(seen.holder, beat=beat))
+
+
+def test_what_trials_wait_for_is_said_and_no_time_is_promised_when_all_do() -> None:
+    said = (
+        "2 trials wait: exceeded quota pods: pods=0 in grading; 1 trial waits: container agent: ErrImagePull:\\x1b[2J"
+    )
+    stuck = standing(waiting_sight(3, 2))
+    assert live_line(stuck) == f"4/10  3 passed  1 failed  3 grading  1 lost launch (sandbox)  $0.60  {said}"
+    assert status_json(stuck)["eta_s"] is None
+    assert status_json(stuck)["waits"]["exceeded quota pods: pods=0 in grading"] == 2
+    assert f"waiting   {said}\n" in shown(print_status, stuck)
+    moving = live_line(standing(waiting_sight(4, 2)))
+    assert "about 2 min left" in moving
+    assert moving.endswith(said)
 
 
 def test_a_run_that_met_its_limit_says_so_once_and_goes_on_with_a_higher_one() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.cli.progress import Progress
+from orchestrator.driver.tally import Tally
 from orchestrator.interfaces import Spending, TrialEnd
 from orchestrator.records.ids import TrialId
 from orchestrator.records.outcome import Outcome, Times
@@ -71,3 +72,27 @@ def test_the_time_that_passed(monkeypatch: pytest.MonkeyPatch, passed: int, show
     progress = Progress()
     monkeypatch.setattr("orchestrator.cli.progress.time.monotonic", lambda: 1000.0 + passed)
     assert progress.line() == f"0/0  {shown}"
+
+
+def test_what_trials_wait_for_is_in_the_line_and_in_the_sign_of_life(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.cli.screen._LINE_EVERY_SECONDS", 0)
+    progress = Progress()
+    tally = Tally(progress)
+    tally.begins(4, 0)
+    tally.ended(end(1))
+    capsys.readouterr()
+    for sample in (2, 3, 4):
+        tally.phase(TrialId("one", "nop", sample), "starting")
+        tally.waits(TrialId("one", "nop", sample), "no room" if sample > 2 else "a slow pull")
+    assert tally.status().waits == {"no room": 2, "a slow pull": 1}
+    said = "2 trials wait: no room; 1 trial waits: a slow pull"
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.endswith(said)
+    assert "left" not in line
+    tally.phase(TrialId("one", "nop", 2), "running")
+    tally.waits(TrialId("one", "nop", 3), "")
+    assert tally.status().waits == {"no room": 1}
+    assert "left" in progress.line()
+    assert progress.line().endswith("1 trial waits: no room")

@@ -24,6 +24,7 @@ from orchestrator.driver.execute import Execution
 from orchestrator.driver.lease import read_holder
 from orchestrator.driver.local import Local
 from orchestrator.errors import OrchestrateError
+from orchestrator.records.ids import TrialId
 from orchestrator.records.manifest import RunManifest
 from orchestrator.records.outcome import Seal
 from orchestrator.records.usage import Usage
@@ -60,7 +61,13 @@ class _Services:
     async def ready(self) -> None: ...
 
 
-class _Silent:
+class _Hears:
+    def __init__(self) -> None:
+        self.waits_for: list[str] = []
+
+    def waits(self, trial: TrialId, why: str) -> None:
+        self.waits_for.append(why)
+
     def phase(self, *_: object) -> None: ...
     def begins(self, *_: object) -> None: ...
     def launch_failed(self, *_: object) -> None: ...
@@ -73,6 +80,7 @@ class SteeredDriver(Driver):
     def __init__(self, world: World, number: int, *, attended: bool, limit_usd: float | None = None) -> None:
         super().__init__(world, number, None)
         self.execution: Execution | None = None
+        self.observer = _Hears()
         self._attended, self._limit = attended, limit_usd
 
     def dies_in(self, moments: int) -> None:
@@ -93,7 +101,7 @@ class SteeredDriver(Driver):
             cluster=None,
         )
         limited = self.world.manifest.model_copy(update={"limits": RunLimits(cost_usd=self._limit)})
-        self.execution = await local.run(limited, _Silent(), Stop(""), attended=self._attended)
+        self.execution = await local.run(limited, self.observer, Stop(""), attended=self._attended)
         return self.execution.left == 0
 
 

@@ -193,17 +193,16 @@ def test_a_full_namespace_is_waited_for_in_order_and_only_by_the_first() -> None
         world.server.quotas["a"] = Room(pods=2)
         first = [await world.creator.create("a", pod(f"t-{number}")) for number in range(2)]
         done: list[int] = []
+        said: list[list[str]] = [[] for _ in range(20)]
 
         async def make(number: int) -> None:
-            await world.creator.create("a", pod(f"u-{number:02}"))
+            await world.creator.create("a", pod(f"u-{number:02}"), said[number].append)
             done.append(number)
 
         makers = []
         for number in range(20):
             makers.append(asyncio.ensure_future(make(number)))
-            while not world.creator.waiting.startswith(
-                f"{number + 1} pods wait for room in a (exceeded quota: pods, requested"
-            ):
+            while said[number] != ["exceeded quota pods: pods=2 in a"]:
                 await asyncio.sleep(0.001)
         refused = world.creates
         await asyncio.sleep(0.1)
@@ -221,7 +220,7 @@ def test_a_full_namespace_is_waited_for_in_order_and_only_by_the_first() -> None
         world.server.quotas["a"] = Room(pods=100)
         await asyncio.gather(*makers, return_exceptions=True)
         assert done == [*range(7), *range(8, 20)]
-        assert world.creator.waiting == ""
+        assert all(each[-1] == "" for number, each in enumerate(said) if number != 7)  # who is made waits no more
         assert not (await world.creator.create("a", pod("later"))).existed
 
     run(use)

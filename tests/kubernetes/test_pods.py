@@ -208,6 +208,32 @@ def test_what_passes_is_waited_for(name: str) -> None:
     assert run_as(name)[0].cause == "exited"
 
 
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        (Script(unschedulable=0.5), "Unschedulable: "),
+        (
+            Script(waits={"agent": [Wait("ImagePullBackOff", "Back-off", 0.5)]}),
+            "container agent: ImagePullBackOff: Back-off",
+        ),
+    ],
+    ids=["no room", "image"],
+)
+def test_what_is_waited_for_is_told_and_that_it_has_passed(
+    script: Script, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.sandbox.kubernetes.pending._LONG", 0.0)
+    told: list[str] = []
+
+    async def use(around: World) -> None:
+        around.play(with_life(around, script))
+        await whole(around.pods, around.gateway, replace(around.spec(), waits=told.append))
+
+    inside(use)
+    assert any(each.startswith(says) for each in told), told
+    assert told[-1] == ""
+
+
 @pytest.mark.parametrize("name", ["status_regresses", "node_comes_back"])
 def test_an_ending_that_was_told_stays(name: str) -> None:
     assert befalling(name).cause == "exited"

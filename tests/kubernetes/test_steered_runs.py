@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from fault_server import Room
+from mortal_world import SHARDS
 from pod_world import RUN
 from steered_world import SteeredDriver, World, driven, ends, plays, release, steered, until_started
 
@@ -126,3 +128,22 @@ def test_a_limit_meets_pods_that_were_made_before_there_was_one() -> None:
         return await ends(world), await release(world), world.started.total()
 
     assert course(4, play, agent=0.2) == ({"t@a:1": ["result"], "t@a:2": ["result"]}, "limit", 2)
+
+
+def test_a_run_says_what_its_trials_wait_for_as_long_as_they_do() -> None:
+    async def play(world: World) -> list[str]:
+        for each in SHARDS.namespaces:
+            world.server.quotas[each] = Room(pods=0)
+        driver = SteeredDriver(world, 1, attended=True)
+        driving = asyncio.create_task(driven(driver))
+        while len(driver.observer.waits_for) < 2:
+            await asyncio.sleep(0.002)
+        world.server.quotas.clear()
+        execution = await driving
+        assert execution is not None
+        assert execution.left == 0
+        return driver.observer.waits_for
+
+    *waited, first, second = course(2, play, agent=0.005)
+    assert {each.partition(" in ")[0] for each in waited} == {"exceeded quota pods: pods=0"}
+    assert (first, second) == ("", "")

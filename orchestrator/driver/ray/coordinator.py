@@ -284,6 +284,9 @@ class _Unheard:
     def phase(self, trial: TrialId, phase: Phase) -> None:
         """Nothing to do."""
 
+    def waits(self, trial: TrialId, why: str) -> None:
+        """Nothing to do."""
+
     def launch_failed(self, trial: TrialId, launch: int, cause: str, message: str) -> None:
         """Nothing to do."""
 

@@ -70,6 +70,14 @@ class PhaseEntered:
 
 
 @dataclass(frozen=True)
+class Waits:
+    """A trial does not get on, and why; empty: it does again."""
+
+    trial: TrialId
+    why: str
+
+
+@dataclass(frozen=True)
 class LaunchFailed:
     """A launch ended for a reason that is ours."""
 
@@ -141,7 +149,7 @@ class Aborted:
     failure: Failure
 
 
-Event = PhaseEntered | LaunchFailed | LaunchSettled | LaunchForfeited | Ended | Aborted
+Event = PhaseEntered | Waits | LaunchFailed | LaunchSettled | LaunchForfeited | Ended | Aborted
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from orchestrator.driver.ray.messages import (
     LaunchFailed,
     Numbered,
     PhaseEntered,
+    Waits,
 )
 from orchestrator.driver.ray.pulse import UP_SECONDS, awaited, end_when_silent, first_answer
 from orchestrator.driver.services import Addresses, Services
@@ -235,6 +236,8 @@ class RayPool:
         match event:
             case PhaseEntered(trial, phase):
                 self._breaker.phase(trial, phase)
+            case Waits(trial, why):
+                self._breaker.waits(trial, why)
             case LaunchFailed(trial, launch, cause, message):
                 self._breaker.launch_failed(trial, launch, cause, message)
             case Ended(trial) if trial in pending:

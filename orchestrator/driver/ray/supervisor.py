@@ -21,6 +21,7 @@ from orchestrator.driver.ray.messages import (
     Orders,
     PhaseEntered,
     Report,
+    Waits,
 )
 from orchestrator.driver.ray.outbox import Outbox
 from orchestrator.errors import OrchestrateError
@@ -144,6 +145,10 @@ class Supervisor:
     def phase(self, trial: TrialId, phase: Phase) -> None:
         """Tell it with the next report."""
         self._outbox.add(PhaseEntered(trial, phase))
+
+    def waits(self, trial: TrialId, why: str) -> None:
+        """Tell it with the next report."""
+        self._outbox.add(Waits(trial, why))
 
     def launch_failed(self, trial: TrialId, launch: int, cause: str, message: str) -> None:
         """Tell it now: it may be the last one that the run bears."""

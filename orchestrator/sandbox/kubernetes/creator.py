@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from orchestrator.interfaces.sandbox import unheard
 from orchestrator.sandbox.kubernetes.api import Api
 from orchestrator.sandbox.kubernetes.errors import ApiError, Remedy
 from orchestrator.sandbox.kubernetes.limiter import Limiter
@@ -23,6 +25,8 @@ _MOST = 10.0
 """Pause after the first failure of a request, and the longest; seconds."""
 _FULL = 15.0
 """Longest pause before a full namespace is tried again; seconds."""
+_LONG = 5.0
+"""Seconds of waiting for one's turn that are told."""
 
 
 @dataclass(frozen=True)
@@ -103,24 +107,21 @@ class Creator:
             sent.cancel()
         await asyncio.gather(*self._sent.values(), return_exceptions=True)
 
-    @property
-    def waiting(self) -> str:
-        """What waits for what, in words; empty when nothing does."""
-        said = [
-            f"{room.waiting} pods wait for room in {namespace} ({room.full})"
-            for namespace, room in sorted(self._rooms.items())
-            if room.full and room.waiting
-        ]
-        if self._limiter.waiting:
-            said.append(f"{self._limiter.waiting} pods wait for their turn ({self._limiter.rate:.3g} a second)")
-        return "; ".join(said)
-
-    async def create(self, namespace: str, pod: Mapping[str, Any]) -> Created:
-        """Create a pod, or find the one that has its name.
+    async def create(self, namespace: str, pod: Mapping[str, Any], waits: Callable[[str], None] = unheard) -> Created:
+        """Create a pod, or find the one that has its name; ``waits`` is told why that takes longer, and ``""`` once it is made.
 
         A quota that is full is waited for without limit. Raises ApiError when nothing helps or patience is over. Whoever is cancelled may
         leave a pod behind, or one that comes a moment later: ``settled`` waits for that.
         """
+        if self._limiter.waiting > self._limiter.rate * _LONG:
+            waits(
+                "their turn: no more pods a second are created (kubernetes.creates_per_second, or the cluster's own pace)"
+            )
+        created = await self._created(namespace, pod, waits)
+        waits("")
+        return created
+
+    async def _created(self, namespace: str, pod: Mapping[str, Any], waits: Callable[[str], None]) -> Created:
         name = str(pod["metadata"]["name"])
         room = self._rooms.setdefault(namespace, _Room())
         if room.full and (there := await self._found(namespace, name)) is not None:
@@ -136,6 +137,7 @@ class Creator:
                         return there
                 else:
                     await patience.again(error)
+        waits(f"{room.full} in {namespace}")
         return await self._queued(room, namespace, name, pod)
 
     async def delete(self, namespace: str, name: str, *, uid: str, grace_seconds: int | None = None) -> bool:
@@ -271,5 +273,8 @@ def _once_more(error: ApiError) -> ApiError:
 
 
 def _quoted(error: ApiError) -> str:
+    """Return what the quota says, without how much of it is used: that changes while others wait."""
     said = str(error)
-    return said[said.find("exceeded quota") :].partition(";")[0][:200]
+    said = said[said.find("exceeded quota") :].partition(";")[0]
+    short = re.sub(r"^exceeded quota: ([^,]+), .*?limited: ", r"exceeded quota \1: ", said)
+    return " ".join(short.split())[:200]

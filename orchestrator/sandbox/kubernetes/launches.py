@@ -97,7 +97,13 @@ class RunPods:
         shard, slot = self._shard(spec), _Slot()
 
         async def make() -> PodSandbox | LeftSandbox:
+            if shard.room.locked():
+                most = self._means.settings.namespace_pods
+                spec.waits(
+                    f"this driver has its share of pods in {shard.pods.namespace} (kubernetes.namespace_pods: {most})"
+                )
             await slot.take(shard.room)
+            spec.waits("")
             return await self._made(spec, pod, door, shard)
 
         async def unwanted() -> None:
@@ -132,7 +138,7 @@ class RunPods:
             return await self._adopted(spec, pod, door, where, view, spare=True)
         if door.begun or door.sealed or spec.left:
             return await self._past(spec, pod, door, shard)
-        created = await self._means.creator.create(shard.pods.namespace, pod)
+        created = await self._means.creator.create(shard.pods.namespace, pod, spec.waits)
         view = shard.pods.observe(created.pod)
         if created.existed:
             return await self._adopted(spec, pod, door, shard, view, spare=False)

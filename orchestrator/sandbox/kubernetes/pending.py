@@ -11,6 +11,8 @@ from typing import Literal
 
 from orchestrator.sandbox.kubernetes.podview import ContainerView, PodView
 
+_LONG = 10.0
+
 Action = Literal["fail", "retry", "wait"]
 
 
@@ -39,6 +41,13 @@ class Trouble:
     action: Action
     left: float
     """Seconds until the action; inf: without limit; 0: now."""
+    lasts: float = 0.0
+    """Seconds for which it has been so."""
+
+    @property
+    def untold(self) -> float:
+        """Seconds until it is worth telling: every pod waits for a moment."""
+        return max(0.0, _LONG - self.lasts)
 
 
 _PULL = 900.0
@@ -121,8 +130,9 @@ class Pending:
 
     def _told(self, says: str, rule: Rule) -> Trouble:
         since = self._since.setdefault(rule.cause, self._clock())
-        left = max(0.0, rule.grace_seconds - (self._clock() - since))
-        return Trouble(rule.cause, " ".join(says.split())[:600].rstrip(": "), rule.action, left)
+        lasts = self._clock() - since
+        says = " ".join(says.split())[:600].rstrip(": ")
+        return Trouble(rule.cause, says, rule.action, max(0.0, rule.grace_seconds - lasts), lasts)
 
 
 def _first_waiting(view: PodView) -> ContainerView | None:

@@ -156,6 +156,7 @@ class PodSandbox:
                 if ran(self._view):
                     self._began = began(self._view) or self._began
                     self._runs.set()
+                    self._spec.waits("")
                 await self._news()
         finally:
             self._runs.set()
@@ -216,10 +217,13 @@ class PodSandbox:
             return max(0.01, settles)
         trouble = self._pending.look(self._view)
         if trouble is None:
+            self._spec.waits("")
             return left
         if trouble.left <= 0:
             raise await self._lost(Loss(trouble.cause, trouble.says, telling=False))
-        return max(0.05, min(left, trouble.left))
+        if not trouble.untold:
+            self._spec.waits(trouble.says)
+        return max(0.05, min(left, trouble.left, trouble.untold or left))
 
     async def _lost(self, loss: Loss) -> SandboxError:
         said = loss.says
