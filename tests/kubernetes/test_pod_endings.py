@@ -14,7 +14,7 @@ from pod_world import SETTINGS
 from orchestrator.interfaces import Ending
 from orchestrator.sandbox.kubernetes import names
 from orchestrator.sandbox.kubernetes.backend import KubernetesBackend
-from orchestrator.sandbox.kubernetes.endings import Facts, Loss, judge
+from orchestrator.sandbox.kubernetes.endings import Facts, Loss, exceeded, judge
 from orchestrator.sandbox.kubernetes.podview import Condition, ContainerView, PodView
 from orchestrator.settings.kubernetes import RuntimeClasses
 from orchestrator.spec.task import Environment, Resources
@@ -138,21 +138,62 @@ def test_a_node_shutdown_and_a_refusing_node_have_their_words() -> None:
 
 
 def test_inputs_that_are_too_large_are_not_the_agents() -> None:
-    message = 'Usage of EmptyDir volume "inputs" exceeds the limit "64Mi".'
-    found = judge(view(agent(143), phase="Failed", reason="Evicted", message=message), FACTS)
+    for volume in ("inputs", "ctl"):
+        message = f'Usage of EmptyDir volume "{volume}" exceeds the limit "64Mi". '
+        for container in (agent(143), agent(137), agent(None), *SHOWN):
+            pod = view(container, phase="Failed", reason="Evicted", message=message)
+            found = judge(pod, FACTS)
+            assert isinstance(found, Loss)
+            assert (found.cause, exceeded(pod)) == ("bundle_too_large", False)
+
+
+LOW = "The node was low on resource: ephemeral-storage. Threshold quantity: 10737418240, available: 9876Mi. "
+WROTE = [
+    *(
+        f'Usage of EmptyDir volume "{volume}" exceeds the limit "16Mi". '
+        for volume in ("log", "output", "workspace", "tmp", "home")
+    ),
+    "Pod ephemeral local storage usage exceeds the total limit of containers 2Gi. ",
+    'Container agent exceeded its local ephemeral storage limit "2Gi". ',
+    LOW + "Container agent was using 90Gi, request is 1Gi, has larger consumption of ephemeral-storage. ",
+]
+"""In a kubelet's words (1.29 to 1.37), for what an agent can write to; the last one's agent is root in its pod."""
+NOT_THE_AGENTS = [
+    LOW,
+    LOW + "Container freezer was using 90Gi, request is 32Mi, has larger consumption of ephemeral-storage. ",
+    'Container freezer exceeded its local ephemeral storage limit "32Mi". ',
+    "The node was low on resource: inodes. ",
+    "The node was low on resource: pids. Threshold quantity: 10%, available: 9%. ",
+    LOW.replace("ephemeral-storage", "memory")
+    + "Container agent was using 310Mi, request is 256Mi, has larger consumption of memory. ",
+    "The node had condition: [DiskPressure]. ",
+]
+
+
+@pytest.mark.parametrize("message", WROTE)
+def test_what_was_too_large_before_the_agent_ran_is_not_the_agents(message: str) -> None:
+    waiting = ContainerView(names.AGENT, "waiting", reason="PodInitializing")
+    found = judge(view(waiting, phase="Failed", reason="Evicted", message=message), FACTS)
     assert isinstance(found, Loss)
     assert found.cause == "bundle_too_large"
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        'Usage of EmptyDir volume "log" exceeds the limit "16Mi".',
-        "Pod ephemeral local storage usage exceeds the total limit of containers 2Gi.",
-        'Container agent exceeded its local ephemeral storage limit "2Gi".',
-        "The node was low. Container agent was using 90Gi, request is 1Gi, has larger consumption of ephemeral-storage. ",
-    ],
-)
+@pytest.mark.parametrize("message", NOT_THE_AGENTS)
+@pytest.mark.parametrize("code", [137, 143, None])
+def test_what_does_not_name_the_agents_writing_is_a_loss(message: str, code: int | None) -> None:
+    found = judge(view(agent(code), phase="Failed", reason="Evicted", message=message), FACTS)
+    assert isinstance(found, Loss)
+    assert found.cause == "evicted"
+
+
+@pytest.mark.parametrize("message", NOT_THE_AGENTS)
+def test_who_was_ended_for_its_volumes_by_our_own_look_has_its_result_whatever_follows(message: str) -> None:
+    found = judge(view(agent(119), phase="Failed", reason="Evicted", message=message), FACTS)
+    assert isinstance(found, Ending)
+    assert found.cause == "out_of_disk"
+
+
+@pytest.mark.parametrize("message", WROTE)
 def test_each_way_of_writing_too_much_is_the_agents(message: str) -> None:
     for containers in ((agent(143),), (agent(None),)):
         found = judge(view(*containers, phase="Failed", reason="Evicted", message=message), FACTS)
@@ -178,16 +219,6 @@ def test_what_a_kubelet_shows_of_an_evicted_pod(shown: ContainerView) -> None:
     pressed = judge(pod._replace(message="The node was low on resource: memory."), FACTS)
     assert isinstance(pressed, Loss)
     assert pressed.cause == "evicted"
-
-
-def test_a_node_that_is_full_by_others_doing_is_a_loss() -> None:
-    message = (
-        "The node was low on resource: ephemeral-storage. Threshold quantity: 2Gi, available: 1Gi. "
-        "Container freezer was using 90Gi, request is 10Mi, has larger consumption of ephemeral-storage. "
-    )
-    found = judge(view(agent(None), phase="Failed", reason="Evicted", message=message), FACTS)
-    assert isinstance(found, Loss)
-    assert found.cause == "evicted"
 
 
 def test_a_container_that_its_node_has_lost_is_a_loss() -> None:

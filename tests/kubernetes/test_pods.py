@@ -239,6 +239,29 @@ def test_an_ending_that_was_told_stays(name: str) -> None:
     assert befalling(name).cause == "exited"
 
 
+@pytest.mark.parametrize("term", [137, 143])
+@pytest.mark.parametrize(("wrote", "cause"), [(1 << 30, "over_disk"), (100, "evicted")])
+def test_an_agent_that_filled_its_node_has_its_result_where_the_freezer_could_tell(
+    wrote: int, cause: str, term: int
+) -> None:
+    """The kubelet does not say whose volumes were full."""
+
+    async def use(around: World) -> str:
+        async def evict(play: Any) -> None:
+            await play.started["freezer"].wait()
+            await play.evict("The node was low on resource: ephemeral-storage. ")
+
+        script = around.life(agent=60.0, term=term, disk_bytes=wrote).script(befalls=after("agent", evict))
+        around.play(script)
+        try:
+            _, frozen = await whole(around.pods, around.gateway, around.spec())
+        except SandboxError as error:
+            return error.cause
+        return "over_disk" if frozen.over_disk and frozen.state is not None else "result"
+
+    assert inside(use) == cause
+
+
 # --- losses ---
 
 

@@ -29,12 +29,19 @@ _SUPERVISOR_FAILED = {
     _CANNOT_LOCK: "the pod was being ended before the agent could start",
     _CANNOT_START: "the supervisor could not start",
 }
-_OVER_LIMIT = re.compile(
-    r"exceeds the (total )?limit|exceeded its local ephemeral storage limit"
+_AGENT_WROTE = re.compile(
+    r'EmptyDir volume "(log|workspace|output|tmp|home)" exceeds the limit'
+    r"|Pod ephemeral local storage usage exceeds the total limit of containers"
+    rf"|Container {names.AGENT} exceeded its local ephemeral storage limit"
     rf"|Container {names.AGENT} was using \S+, request is \S+, has larger consumption of ephemeral-storage"
 )
-"""What a kubelet says when a pod is evicted for what it wrote; the last where its node had run short of room by then."""
-_OUR_VOLUMES = re.compile(r'EmptyDir volume "(ctl|inputs)"')
+"""What a kubelet says when it evicts a pod for what its agent wrote.
+
+The last is of a node that runs short of room. There the kubelet tells only of what lies in a container's root and logs, which only an agent
+that is root in its pod can write to. Of one that fills its volumes it says that the node was low, as it says of whoever is in the way. Whose
+doing that was is known by the supervisor's exit code and from the pod's freezer, who look at the volumes themselves.
+"""
+_WE_WROTE = re.compile(r'EmptyDir volume "(ctl|inputs)" exceeds the limit')
 _UNSEEN = "ContainerStatusUnknown"
 """Reason of a container that the kubelet no longer found: its exit code is made up."""
 _NEVER_RAN = ("StartError", "ContainerCannotRun", "RunContainerError")
@@ -114,8 +121,10 @@ def _unseen(view: PodView, facts: Facts) -> Ending | Loss:
     """Judge a pod that is over and does not tell how its agent ended."""
     if facts.stopped:
         return _never_ended("stopped", facts)
+    if (ours := _too_large(view, facts)) is not None:
+        return ours
     if exceeded(view):
-        return _exceeded(view) or _never_ended("out_of_disk", facts)
+        return _never_ended("out_of_disk", facts)
     if view.reason == "DeadlineExceeded" and ran(view):
         return _never_ended("wall_clock", facts)
     agent = view.container(names.AGENT)
@@ -147,8 +156,8 @@ def began(view: PodView) -> float | None:
 
 
 def exceeded(view: PodView) -> bool:
-    """Return whether the pod was evicted for what it wrote itself."""
-    return view.reason == "Evicted" and _OVER_LIMIT.search(view.message) is not None
+    """Return whether the pod was evicted for what its agent wrote."""
+    return view.reason == "Evicted" and _AGENT_WROTE.search(view.message) is not None
 
 
 def disruption(view: PodView) -> Loss:
@@ -206,7 +215,7 @@ def _ended(view: PodView, agent: ContainerView, facts: Facts) -> Ending | Loss |
     if agent.reason == "OOMKilled" or agent.exit_code == _OUT_OF_MEMORY:
         return _ending(agent, "out_of_memory", facts)
     if exceeded(view):
-        return _exceeded(view) or _ending(agent, "out_of_disk", facts)
+        return _ending(agent, "out_of_disk", facts)
     if agent.exit_code in _SUPERVISOR_FAILED:
         return _never_started(view, agent, facts)
     if agent.exit_code in (*_FROM_OUTSIDE, _STOPPED):
@@ -240,7 +249,7 @@ def _ended_from_outside(view: PodView, agent: ContainerView, facts: Facts) -> En
         return _ending(agent, "stopped", facts)
     if view.reason == "DeadlineExceeded":
         return _ending(agent, "wall_clock", facts)
-    return disruption(view)
+    return _too_large(view, facts) or disruption(view)
 
 
 def _never_started(view: PodView, agent: ContainerView, facts: Facts) -> Ending | Loss:
@@ -309,9 +318,10 @@ def _length(agent: ContainerView) -> float:
     return 0.0 if first is None or last is None else last - first
 
 
-def _exceeded(view: PodView) -> Loss | None:
-    """Return a loss where it was not the agent who wrote too much."""
-    if _OUR_VOLUMES.search(view.message):
+def _too_large(view: PodView, facts: Facts) -> Loss | None:
+    """Return a loss where the pod was evicted for what was laid for its agent, and not for what that wrote."""
+    before = exceeded(view) and not ran(view) and facts.began is None
+    if before or (view.reason == "Evicted" and _WE_WROTE.search(view.message)):
         return Loss("bundle_too_large", f"{view.reason}: {view.message}; raise environment.resources.disk")
     return None
 

@@ -162,13 +162,18 @@ class PodSandbox:
             self._runs.set()
 
     async def _left_before(self, loss: Loss) -> Ending:
-        """Return the ending of an agent that had ended before its pod was lost, as its freezer tells. Raises SandboxError: it had not."""
+        """Return the ending of an agent that had ended before its pod was lost, or was the reason for that, as its freezer tells.
+
+        Raises SandboxError: neither.
+        """
         agent = self._view.container(names.AGENT)
-        if agent is not None and agent.state == "running":  # nobody has seen more of it, and the pod is not coming back
+        unseen = agent is not None and agent.state == "running"  # nobody has seen more, and the pod is not coming back
+        if unseen or (loss.cause == "evicted" and ran(self._view)):
             with contextlib.suppress(GatewayError, StoreError, TimeoutError):
                 async with asyncio.timeout(self._around.pace.settle):
                     delivery = await self._around.gateway.delivered(self._spec.name)
-                    if not delivery.interrupted:
+                    filled = frozen_of(delivery, self._spec.limits.disk_bytes).over_disk
+                    if filled or (unseen and not delivery.interrupted):
                         return ending_of(delivery, self._spec)
         raise await self._lost(loss)
 
