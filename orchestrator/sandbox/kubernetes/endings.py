@@ -37,9 +37,9 @@ _AGENT_WROTE = re.compile(
 )
 """What a kubelet says when it evicts a pod for what its agent wrote.
 
-The last is of a node that runs short of room. There the kubelet tells only of what lies in a container's root and logs, which only an agent
-that is root in its pod can write to. Of one that fills its volumes it says that the node was low, as it says of whoever is in the way. Whose
-doing that was is known by the supervisor's exit code and from the pod's freezer, who look at the volumes themselves.
+The last is of a node that runs short of room. There the kubelet tells only of what lies in a container's root and logs, where only an
+agent that is root in its pod can write. Of one that fills its volumes it says that the node was low, as it says of whoever is in the way.
+Whose doing that was is known by the supervisor's exit code and from the pod's freezer, who look at the volumes themselves.
 """
 _WE_WROTE = re.compile(r'EmptyDir volume "(ctl|inputs)" exceeds the limit')
 _UNSEEN = "ContainerStatusUnknown"
