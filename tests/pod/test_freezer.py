@@ -647,3 +647,31 @@ sinks.connect = connected
         found = tar.extractfile("workspace/holes")
         assert found is not None
         assert found.read() == content
+
+
+def test_where_containers_do_not_share_locks_only_the_driver_proves_a_death(pod: PodFolders):
+    pod.plan["shared_lock"] = False  # as under gVisor
+    (pod.path("log") / "started").write_text("1000.5\n")  # the agent lives, and its lock is not to be seen
+    process = started(pod)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(1)
+    assert DEAD not in pod.double.asked
+    pod.path("areas/workspace/late").write_text("work")
+    pod.double.tell(sealed=True)
+    assert finished(process) == 0
+    assert "workspace/late" in entries(pod)
+
+
+def test_where_containers_do_not_share_locks_a_pod_that_is_ended_waits_for_the_note(pod: PodFolders):
+    pod.plan["shared_lock"] = False
+    agent = Agent(pod)
+    agent.kill()
+    process = started(pod)
+    process.send_signal(signal.SIGTERM)
+    until((pod.path("ctl") / "stop").exists)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.5)
+    assert DEAD not in pod.double.asked
+    agent.end("terminated", None)
+    assert finished(process) == 0
+    assert pod.double.reports[0]["interrupted"] is True

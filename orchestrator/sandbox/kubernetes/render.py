@@ -168,6 +168,7 @@ def _plan(spec: SandboxSpec, settings: Kubernetes) -> dict[str, Any]:
         "processes": spec.limits.processes,
         "wall_seconds": spec.limits.wall_seconds,
         "output_bytes": spec.limits.output_bytes,
+        "shared_lock": spec.isolation == "container",
         "denied": [*settings.denied, METADATA_TARGET],
     }
 

@@ -8,6 +8,9 @@ The agent is proved dead twice, and whichever proof comes first has the launch s
 So nobody waits for a driver that is absent, nor for the kubelet of a pod that is being ended (SIGTERM), which shows no container's ending
 until all are gone; the stop file is made then. In any case nothing is read before the freezer has the lock. It keeps it, so that no agent
 can start any more.
+
+gVisor keeps the locks of each container for itself, also on a volume of both. There the driver's proof is the only one; in a pod that is
+being ended, where nobody else tells, the supervisor's note that it has ended is believed: such a launch is no result anyway.
 """
 
 # pathlib would double the start-up time.
@@ -102,8 +105,9 @@ class Lock:
 class Orders:
     """Waits for the seal. ``until_sealed`` returns once, or raises PodError."""
 
-    def __init__(self, places: Places, gateway: Gateway, disk: DiskWatch) -> None:
-        """Raises OSError when there is no lock to look at."""
+    def __init__(self, places: Places, gateway: Gateway, disk: DiskWatch, *, shared_lock: bool = True) -> None:
+        """``shared_lock``: containers see each other's locks. Raises OSError when there is no lock to look at."""
+        self._shared_lock = shared_lock
         self._places = places
         self._gateway = gateway
         self._disk = disk
@@ -138,7 +142,7 @@ class Orders:
             self._hang_up()
         if not sealed:
             insist(self._gateway, "POST", "/launch/dead", _FOREVER, {}, unknown=FREEZER_UNKNOWN)
-        elif not self._lock.take():
+        elif not self._lock.take() or not self._shared_lock:
             self._stop()  # whoever sealed it was told that the agent is dead, or has given it up
             while not self._lock.take():
                 time.sleep(_DYING_LOOK_SECONDS)
@@ -148,7 +152,8 @@ class Orders:
         """SIGTERM. Nothing waits for a long poll, or for a gateway that does not answer."""
         if not self.dying:
             self.dying = True
-            self.interrupted = self._lock.was_held(JUST_NOW_SECONDS)
+            alive = self._lock.was_held(JUST_NOW_SECONDS) if self._shared_lock else not self._has_ended()
+            self.interrupted = alive
             self._stop()
 
     def _stop(self, file: str = "stop") -> None:
@@ -168,12 +173,18 @@ class Orders:
 
     def _is_dead(self) -> bool:
         """Return whether it is proved that the agent is dead; then we hold the lock."""
+        if not self._shared_lock:
+            return self.dying and self._has_ended()
         if self.dying:
             self._lock.take()
         elif not self._lock.awaited and self._has_started():
             self._lock.wait(self._waker)
         taken = self._lock.taken_at
         return taken is not None and time.monotonic() - taken >= SETTLE_SECONDS
+
+    def _has_ended(self) -> bool:
+        """Return whether the supervisor says so. The agent can write that, too."""
+        return os.path.lexists(f"{self._places.log}/ending")
 
     def _has_started(self) -> bool:
         return self._lock.awaited or self._lock.is_held() or os.path.lexists(f"{self._places.log}/started")
