@@ -194,6 +194,43 @@ def test_any_launch_is_hardened_and_sees_what_it_was_given(
     assert seen == own | env | ours
 
 
+def badness(container: dict[str, Any], used: int, capacity: int) -> int:
+    """Return how soon the kernel ends a process of a container of a pod that is Burstable: what it uses, and what the kubelet adds.
+
+    That is ``oom_score_adj`` thousandths of the node's memory, from 2 to 999: 1000 less the share of it that the container asked for.
+    """
+    asked = int(container["resources"]["requests"]["memory"])
+    adjusted = min(999, max(2, 1000 - 1000 * asked // capacity))
+    return used + adjusted * capacity // 1000
+
+
+@given(
+    share=st.floats(0.01, 1.0),
+    memory=st.integers(32 << 20, 16 << 30),
+    beyond=st.integers(0, 16 << 30),
+    capacity=st.integers(4 << 30, 64 << 30),
+)
+def test_a_node_that_runs_out_of_memory_ends_an_agent_before_any_of_our_programs(
+    share: float, memory: int, beyond: int, capacity: int
+) -> None:
+    """Of whatever pod, once it takes more than it asked for: a freezer takes 28 MiB for 50,000 files that an agent has made."""
+    limits = SandboxLimits(cpu=1, memory_bytes=memory, disk_bytes=1 << 20, processes=64, wall_seconds=60)
+    pod = render(spec_of("true", limits=limits), OWNER, SETTINGS.model_copy(update={"memory_request_share": share}))
+    agent, freezer = pod["spec"]["containers"]
+    asked, most = (int(agent["resources"][each]["memory"]) for each in ("requests", "limits"))
+    used = min(most, asked + 1 + beyond)
+    assert used <= asked or badness(freezer, 32 << 20, capacity) < badness(agent, used, capacity)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.1, 0.5, 1.0])
+def test_prepare_asks_for_memory_that_its_pod_is_given_anyway(share: float) -> None:
+    pod = render(spec_of("true"), OWNER, SETTINGS.model_copy(update={"memory_request_share": share}))
+    (prepare,) = pod["spec"]["initContainers"]
+    later = sum(int(each["resources"]["requests"]["memory"]) for each in pod["spec"]["containers"])
+    asked, most = (int(prepare["resources"][each]["memory"]) for each in ("requests", "limits"))
+    assert asked == min(most, later)
+
+
 def test_launches_of_a_class_differ_in_name_and_annotations_only() -> None:
     def made(launch: int, address: str) -> dict[str, Any]:
         door = door_of(

@@ -40,7 +40,14 @@ _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _INPUT_TARGET = re.compile(r"/[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 _ROOT_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID")
 """What root has in a pod of its own user namespace; none of it reaches beyond the pod's files and processes."""
-_LITTLE = {"cpu": "10m", "memory": "32Mi", "ephemeral-storage": "32Mi"}
+_LITTLE = {"cpu": "10m", "ephemeral-storage": "32Mi"}
+FREEZER_BYTES = 128 << 20
+"""Memory of the freezer, which asks for all of it: a node that runs out of memory ends whoever takes the most beyond what it asked for, and
+agents may be given more than they ask for.
+"""
+PREPARE_BYTES = 256 << 20
+"""Most memory of ``prepare``, which asks for what its pod's other containers have later anyway: so it costs no room on a node."""
+_LEAST_MEMORY = 16 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,7 +252,10 @@ def _prepare(spec: SandboxSpec, settings: Kubernetes) -> dict[str, Any]:
             from_annotation("ORCHESTRATE_PLAN", names.PLAN),
             {"name": "ORCHESTRATE_POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
         ],
-        "resources": {"requests": dict(_LITTLE), "limits": {**_LITTLE, "cpu": "1", "memory": "256Mi"}},
+        "resources": {
+            "requests": {**_LITTLE, "memory": str(min(PREPARE_BYTES, _agent_request(spec, settings) + FREEZER_BYTES))},
+            "limits": {**_LITTLE, "cpu": "1", "memory": str(PREPARE_BYTES)},
+        },
         "securityContext": _container_security(spec),
         "volumeMounts": [
             _mount("ctl", "/ctl"),
@@ -269,7 +279,10 @@ def _freezer(spec: SandboxSpec, settings: Kubernetes) -> dict[str, Any]:
             from_annotation("ORCHESTRATE_RELAY", names.RELAY),
             from_annotation("ORCHESTRATE_PLAN", names.PLAN),
         ],
-        "resources": {"requests": dict(_LITTLE), "limits": {**_LITTLE, "cpu": "1", "memory": "128Mi"}},
+        "resources": {
+            "requests": {**_LITTLE, "memory": str(FREEZER_BYTES)},
+            "limits": {**_LITTLE, "cpu": "1", "memory": str(FREEZER_BYTES)},
+        },
         "securityContext": _container_security(spec),
         "volumeMounts": [
             _mount("ctl", "/ctl"),
@@ -334,21 +347,26 @@ def _expandable(text: str, door: PodDoor) -> str:
 
 def _agent_resources(spec: SandboxSpec, settings: Kubernetes) -> dict[str, Any]:
     limits = spec.limits
-    memory, disk = limits.memory_bytes, limits.disk_bytes
+    disk = limits.disk_bytes
     return {
         "requests": {
             "cpu": _milli(limits.cpu * settings.cpu_request_share),
-            "memory": str(max(16 << 20, math.ceil(memory * settings.memory_request_share))),
+            "memory": str(_agent_request(spec, settings)),
             "ephemeral-storage": str(disk),
         },
         "limits": {
             "cpu": _milli(limits.cpu),
-            "memory": str(max(16 << 20, memory)),
+            "memory": str(max(_LEAST_MEMORY, limits.memory_bytes)),
             "ephemeral-storage": str(
                 2 * disk + CTL_BYTES + 2 * SMALL_BYTES
             ),  # what it writes, and what was laid for it
         },
     }
+
+
+def _agent_request(spec: SandboxSpec, settings: Kubernetes) -> int:
+    """Return the bytes of memory that the agent's container asks for."""
+    return max(_LEAST_MEMORY, math.ceil(spec.limits.memory_bytes * settings.memory_request_share))
 
 
 def _volumes(spec: SandboxSpec) -> list[dict[str, Any]]:
