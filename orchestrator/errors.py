@@ -84,6 +84,10 @@ class InfrastructureError(OrchestrateError):
         return False
 
 
+FOR_A_PERSON = frozenset({"admission_denied", "invalid", "limit_range", "pod_security", "quota_shape", "too_large"})
+"""Causes that the next launch would meet again: a cluster refuses what is to run until a person has changed that or its rules."""
+
+
 class StoreError(InfrastructureError):
     """The object store did not do what was asked."""
 

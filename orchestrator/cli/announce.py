@@ -86,6 +86,9 @@ def ending(manifest: RunManifest, execution: Execution, settings: Settings, *, s
     if execution.paused is not None:
         print(f"{execution.paused}\n{left} {are} left; when the cause is gone, go on with: {again}", file=sys.stderr)
         return 5
+    if execution.refused:
+        print(f"{execution.refused}\n{left} {are} left; when that is mended, go on with: {again}", file=sys.stderr)
+        return 5
     if execution.left:
         print(f"{left} could not be graded; go on with: {again}", file=sys.stderr)
         return 5

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.errors import InfrastructureError
+from orchestrator.errors import FOR_A_PERSON, InfrastructureError
 from orchestrator.interfaces import Observer, Phase, TrialEnd
 from orchestrator.records.ids import TrialId
 
@@ -46,6 +46,12 @@ class Breaker:
         """How many those were when the trial's launch began."""
         self.error: InfrastructureError | None = None
         """The failure that pauses the run; once there, it stays."""
+        self._refused: dict[TrialId, str] = {}
+
+    @property
+    def refused(self) -> str:
+        """Why the first of the trials that are left to a person has ended; empty when there is none."""
+        return next(iter(self._refused.values()), "")
 
     def begins(self, planned: int, before: int) -> None:
         """Pass it on."""
@@ -63,6 +69,8 @@ class Breaker:
 
     def launch_failed(self, trial: TrialId, launch: int, cause: str, message: str) -> None:
         """Count it when it is the same cause as the last one."""
+        if cause in FOR_A_PERSON:
+            self._refused.setdefault(trial, f"{trial}: {message}")
         if cause != LOST:
             self._note(trial, cause, message)
         self._observer.launch_failed(trial, launch, cause, message)
@@ -85,6 +93,8 @@ class Breaker:
 
     def ended(self, end: TrialEnd) -> None:
         """A result shows that things work: start counting anew."""
+        if end.outcome.outcome_class == "result":
+            self._refused.pop(end.trial, None)
         if end.outcome.outcome_class == "result" and end.verdict is not None:
             self._cause, self._count, self._struck = "", 0, set()
         self._observer.ended(end)

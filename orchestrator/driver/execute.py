@@ -30,6 +30,8 @@ class Execution:
     """The failure that paused the run, if one did."""
     limited: SpendingLimitError | None = None
     """Set when the run's spending limit did not allow another launch."""
+    refused: str = ""
+    """What a cluster said of the first trial that it refused, which is left until a person mends that; empty when there is none."""
 
     def why_released(self, stopped_by: str | None) -> tuple[ReleaseReason, str]:
         """Return why this driver lets the run go, and more of it for a person; ``stopped_by`` says who asked it to stop, if anybody did."""
@@ -41,7 +43,7 @@ class Execution:
             return "limit", str(self.limited)
         if self.paused is not None:
             return "paused", str(self.paused)
-        return "failed", "some trials could not be graded"
+        return "failed", self.refused or "some trials could not be graded"
 
 
 async def what_is_left(manifest: RunManifest, store: ObjectStore) -> Remaining:
@@ -93,7 +95,8 @@ async def execute(
         async for _ in pool.take_over(manifest, taken):
             ended += 1
         again = await what_is_left(manifest, store)
-    return Execution(ended, len(again.to_grade) + len(again.to_run), _ids(again.given_up), breaker.error, limited)
+    count, lost = len(again.to_grade) + len(again.to_run), _ids(again.given_up)
+    return Execution(ended, count, lost, breaker.error, limited, breaker.refused if again.to_run else "")
 
 
 def _of(run: str, left: Remaining, launches: AbstractSet[str]) -> list[PlannedTrial]:

@@ -10,7 +10,7 @@ import asyncio
 import time
 from dataclasses import dataclass
 
-from orchestrator.errors import GatewayError, GraderError, InfrastructureError, LeaseLostError
+from orchestrator.errors import FOR_A_PERSON, GatewayError, GraderError, InfrastructureError, LeaseLostError
 from orchestrator.interfaces import Ending, Frozen, PlannedTrial, Registration, Sandbox, TrialEnd
 from orchestrator.records.outcome import Outcome, Seal, Times
 from orchestrator.records.state import Finding
@@ -25,7 +25,7 @@ from orchestrator.trial.marker import commit_outcome
 
 
 async def run_trial(run: str, planned: PlannedTrial, crew: Crew, stop: asyncio.Event) -> TrialEnd:
-    """Launch until there is an outcome that is not ours to repeat, then have it graded.
+    """Launch until there is an outcome that is not ours to repeat, then have it graded. What a cluster refuses is left for ``resume``.
 
     Raises StoreError when an outcome cannot be committed or the store fails for all alike, LeaseLostError when another driver has the run,
     SpendingLimitError when the next launch is not covered by the run's limit, and InfrastructureError when the services are gone for good.
@@ -34,7 +34,7 @@ async def run_trial(run: str, planned: PlannedTrial, crew: Crew, stop: asyncio.E
     outcome = await _launch(run, planned, first, crew, stop)
     stopped_before = outcome.outcome_class == "cancelled"  # by who drove it then; that uses up no launch
     for launch in range(first + 1, first + planned.launches_left + stopped_before):
-        if outcome.outcome_class == "result" or stop.is_set():
+        if outcome.outcome_class == "result" or outcome.cause in FOR_A_PERSON or stop.is_set():
             break
         outcome = await _launch(run, planned, launch, crew, stop)
     return TrialEnd(trial=planned.id, outcome=outcome, verdict=await grade(run, planned, outcome, crew))

@@ -49,7 +49,7 @@ async def refused(server: FaultServer, job: dict[str, Any]) -> None:
     end(server, job)
 
 
-def driven(store: FileStore, reason: str | None) -> Starter:
+def driven(store: FileStore, reason: str | None, detail: str = "by anna@box") -> Starter:
     """Return a starter whose driver takes the run, and lets it go for a reason."""
 
     async def start(server: FaultServer, job: dict[str, Any]) -> None:
@@ -59,7 +59,7 @@ def driven(store: FileStore, reason: str | None) -> Starter:
         claim = Claim(run=run, epoch=1, writer_id="w", process=process, at=1, term_s=15)
         await store.create(keys.claim(run, 1), claim.to_bytes())
         if reason is not None:
-            let_go = Release(epoch=1, at=2, reason=reason, detail="by anna@box")
+            let_go = Release(epoch=1, at=2, reason=reason, detail=detail)
             await store.create(keys.release(run, 1), let_go.to_bytes())
             end(server, job)
 
@@ -131,6 +131,13 @@ def test_following_ends_as_the_driver_did(
         done = in_process(*SUBMIT, "--run-id", "r1")
     assert done.returncode == code, done.stderr
     assert "run r1 " in done.stdout
+
+
+def test_what_the_cluster_refused_is_told_with_what_to_do(in_process: Orchestrate, cluster, tmp_path: Path) -> None:
+    with cluster(driven(FileStore(tmp_path / "store"), "failed", "config-v2@nop:1: the policy forbids that image")):
+        done = in_process(*SUBMIT, "--run-id", "r1")
+    assert done.returncode == 5
+    assert "failed: config-v2@nop:1: the policy forbids that image; 1 trial left; go on with:" in done.stderr
 
 
 def test_a_run_that_was_stopped_before_is_followed_until_its_new_driver_ends(

@@ -116,3 +116,14 @@ def test_an_event_after_another_cause_is_counted_anew() -> None:
     for launch in range(LIMIT):
         breaker.launch_failed(TRIALS[0], launch + 2, "evicted", "")
     assert breaker.error is not None
+
+
+def test_what_a_cluster_refuses_is_told_until_its_trial_has_a_result() -> None:
+    breaker = Breaker(Silent())
+    fail(breaker, "pod_lost", 1)
+    assert breaker.refused == ""
+    fail(breaker, "admission_denied", 1)
+    breaker.launch_failed(TrialId("u", "a", 1), 1, "pod_security", "not this one")
+    assert breaker.refused == f"{TRIAL}: no space left"
+    breaker.ended(result())
+    assert breaker.refused == "u@a:1: not this one"

@@ -18,6 +18,7 @@ PAUSED, LIMITED = InfrastructureError("no gateway"), SpendingLimitError("no mone
         (Execution(3, 1, (), PAUSED, LIMITED), None, "limit"),
         (Execution(3, 1, (), PAUSED), None, "paused"),
         (Execution(3, 1, (), None), None, "failed"),
+        (Execution(3, 1, (), None, refused="t@a:1: denied"), None, "failed"),
     ],
 )
 def test_a_stop_comes_first_then_the_limit_then_our_failure(

@@ -66,7 +66,7 @@ TRIAL = TrialId("t", "a", 1)
 SPENT = Usage(output=10, cost_nano_usd=1_234)
 
 
-def planned(*models: str) -> PlannedTrial:
+def planned(*models: str, launches: int = 1) -> PlannedTrial:
     task = ManifestTask(
         id="t",
         version=1,
@@ -81,7 +81,7 @@ def planned(*models: str) -> PlannedTrial:
     )
     agent = Agent(type="react" if models else "nop", models={name: name for name in models})
     return PlannedTrial(
-        id=TRIAL, task=task, agent=ManifestAgent(name="a", digest=DIGEST, agent=agent), seed=1, launches_left=1
+        id=TRIAL, task=task, agent=ManifestAgent(name="a", digest=DIGEST, agent=agent), seed=1, launches_left=launches
     )
 
 
@@ -146,6 +146,7 @@ def lose(
     hold: Any = at_once,
     stopped: bool = False,
     error: InfrastructureError = LOST,
+    launches: int = 1,
 ) -> tuple[list[str], BaseException | None]:
     """Run a trial whose sandbox is lost. Returns what the allowance was asked, and what came out beside an outcome."""
     notes, unused = Notes(), cast("Any", None)
@@ -172,7 +173,7 @@ def lose(
         if stopped:
             stop.set()
         try:
-            await run_trial("r", planned(*models), crew, stop)
+            await run_trial("r", planned(*models, launches=launches), crew, stop)
         except InfrastructureError as error:
             return error
         return None
@@ -182,6 +183,12 @@ def lose(
 
 def test_a_lost_launch_costs_what_the_gateway_counted(tmp_path: Path) -> None:
     assert lose(tmp_path, "x/m", seals=True) == (["reserve 1", "settle 1: 1234"], None)
+
+
+@pytest.mark.parametrize(("cause", "launches"), [("pod_lost", 3), ("admission_denied", 1), ("pod_security", 1)])
+def test_what_a_cluster_refuses_is_launched_once(tmp_path: Path, cause: str, launches: int) -> None:
+    said, _ = lose(tmp_path, launches=3, error=SandboxError("no pod", cause=cause))
+    assert len([each for each in said if each.startswith("reserve")]) == launches
 
 
 def test_the_cost_of_a_launch_whose_gateway_is_gone_is_not_known(tmp_path: Path) -> None:
