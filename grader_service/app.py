@@ -59,7 +59,9 @@ async def serving_network(file: ServiceFile, token: str, settings: GraderSetting
     """Listen on the network while the context is open; yields the version. Raises RefusedError, SandboxError, OSError."""
     async with contextlib.AsyncExitStack() as stack:
         tools = await _network_tools(file, settings, stack)
-        room = Room(None if file.folder_bytes is None else file.folder_bytes * 3 // 4)
+        room = Room.on(
+            file.folder_bytes, "give the grader a larger folder (folder_bytes; dataSize of the chart's grader)"
+        )
         grading = _grading(file.store, file.folder, tools, shared=file.checker is not None)
         grading = replace(grading, room=room, relayed=file.kubernetes is not None)
         service = Service(grading, token, file.concurrency, probed=True)
@@ -72,7 +74,8 @@ async def _network_tools(file: ServiceFile, settings: GraderSettings, stack: con
     own = BubblewrapBackend()
     tools = _local_tools(file.folder, own, _containers(file), settings)
     if file.checker is not None:
-        checker = CheckerChildren(file.checker)
+        larger = "give its checker a larger scratch folder (scratch_bytes; scratchSize of the chart's grader)"
+        checker = CheckerChildren(file.checker, Room.on(file.scratch_bytes, larger))
         await checker.preflight(service_version(), settings.check_memory_bytes)
         tools = replace(tools, limited=checker)
     if file.kubernetes is not None:

@@ -10,14 +10,19 @@ from orchestrator.errors import StoreError
 
 
 class Room:
-    """Bytes of frozen states that are on the disk at one time. Who finds none waits, first come first served."""
+    """Bytes of frozen states that are on a disk at one time. Who finds none waits, first come first served."""
 
-    def __init__(self, limit: int | None = None) -> None:
-        """``limit`` None: as many as come."""
-        self._limit = limit
+    def __init__(self, limit: int | None = None, larger: str = "give the grader a larger folder") -> None:
+        """``limit`` None: as many as come. ``larger``: what to do about one for which there never is room."""
+        self._limit, self._larger = limit, larger
         self._left = limit or 0
         self._turn = asyncio.Lock()
         self._freed = asyncio.Event()
+
+    @classmethod
+    def on(cls, disk_bytes: int | None, larger: str) -> Room:
+        """Return the room on a disk of that size, a quarter of which is kept free."""
+        return cls(None if disk_bytes is None else disk_bytes * 3 // 4, larger)
 
     @contextlib.asynccontextmanager
     async def taken(self, size: int) -> AsyncIterator[None]:
@@ -26,7 +31,7 @@ class Room:
             yield
             return
         if size > self._limit:
-            msg = f"a frozen state has {size:,} bytes, and there is room for {self._limit:,}: give the grader a larger folder"
+            msg = f"a frozen state takes {size:,} bytes, and there is room for {self._limit:,}: {self._larger}"
             raise StoreError(msg, cause="grader_scratch")
         async with self._turn:
             while self._left < size:

@@ -106,6 +106,8 @@ class ServiceFile(_Model):
     """Trials graded at the same time."""
     checker: str | None = None
     """Unix socket of ``grader-service checker``, which parses what agents left. Absent: bubblewrap sandboxes of this machine do."""
+    scratch_bytes: Bytes | None = None
+    """Size of the disk of the checker's scratch folder: jobs wait for one another as above. Absent: no limit is known."""
     kubernetes: GradingPods | None = None
     """Hidden tests run in pods. Absent: in sandboxes of this machine."""
     backend: Literal["bubblewrap", "container"] = "bubblewrap"

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import Base64Bytes, Field, ValidationError
 
 from grader_service.checks.case import LimitedEnd, LimitedJob
+from grader_service.room import Room
 from orchestrator.errors import RefusedError, SandboxError
 from orchestrator.interfaces import Ending
 from orchestrator.records.base import Record
@@ -34,8 +35,10 @@ class _Reply(Record):
 class CheckerChildren:
     """Implements ``LimitedChildren``: jobs for ``grader-service checker``, which sees this service's folder at the same path."""
 
-    def __init__(self, socket: str) -> None:
+    def __init__(self, socket: str, room: Room | None = None) -> None:
+        """``room``: of the checker's scratch folder."""
         self._socket = socket
+        self._room = room or Room()
 
     async def preflight(self, version: str, check_memory_bytes: int, *, patience: float = 60) -> None:
         """Wait until the checker answers. Raises RefusedError when it is of another version or too small, or does not come."""
@@ -60,7 +63,7 @@ class CheckerChildren:
             )
 
     async def run(self, job: LimitedJob) -> LimitedEnd:
-        """Run one limited child to its end. Raises SandboxError."""
+        """Run one limited child to its end. Raises SandboxError, and StoreError for a state that the checker never has room for."""
         told: dict[str, Any] = {
             "state": str(job.state),
             "pristine": str(job.pristine or job.state / "nothing"),
@@ -72,7 +75,8 @@ class CheckerChildren:
             "memory_bytes": job.check_memory_bytes,
         }
         request = {"job": told, "wall_seconds": job.wall_seconds, "disk_bytes": job.disk_bytes}
-        raw = await self._ask(request)
+        async with self._room.taken(await asyncio.to_thread(_laid_bytes, job)):
+            raw = await self._ask(request)
         if "problem" in raw:
             msg = f"{job.name}: {str(raw['problem'])[:500]}"
             raise SandboxError(msg, cause="grader_checker")
@@ -105,6 +109,12 @@ class CheckerChildren:
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
         return _decoded(line)
+
+
+def _laid_bytes(job: LimitedJob) -> int:
+    """Return the most that a job lays: what the agent changed, and what it left as it was. Not what its task allows it to leave."""
+    pristine = () if job.pristine is None else job.pristine.rglob("*")
+    return sum(file.lstat().st_size for file in (job.state / "changes.tar", *pristine))
 
 
 def _decoded(line: bytes) -> dict[str, Any]:

@@ -15,6 +15,7 @@ ENDPOINT = r"^([0-9A-Za-z.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}$"
 Name = Annotated[str, StringConstraints(pattern=NAMESPACE)]
 Address = Annotated[str, StringConstraints(pattern=ADDRESS)]
 Endpoint = Annotated[str, StringConstraints(pattern=ENDPOINT)]
+Size = Annotated[str, StringConstraints(pattern=r"^[0-9]+(Ki|Mi|Gi|Ti|k|M|G|T)?$")]
 Text = Annotated[str, StringConstraints(min_length=1)]
 
 
@@ -69,6 +70,10 @@ class Kubernetes(Part):
     """Address of the relay, as pods reach it."""
     grader: Address | None = None
     """Address of the grader, as the driver reaches it."""
+    grader_data: Size | None = None
+    """Room that the grader has for what agents leave; a task that may leave more is refused. Absent: any."""
+    grader_scratch: Size | None = None
+    """Room of the grader's checker; as above."""
     gateway_token_file: Path | None = None
     """File with the driver's token for the gateways; relative to ``orchestrate.toml``."""
     grader_token_file: Path | None = None

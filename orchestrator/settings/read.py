@@ -16,6 +16,7 @@ from orchestrator.settings.toml import toml_lines
 _PREFIX = "ORCHESTRATE_"
 _KUBERNETES_WORDS = (
     *("context", "driver", "drivers_namespace", "pod_image", "task_image", "relay", "grader"),
+    *("grader_data", "grader_scratch"),
     *("gateway_token_file", "grader_token_file", "topology_spread", "queue", "scheduler_name", "priority_class"),
 )
 _KUBERNETES_LISTS = ("namespaces", "root_namespaces", "gateways", "agent_gateways", "denied", "pull_secrets")

@@ -153,6 +153,7 @@ def test_the_driver_s_settings_are_read_by_the_program():
     assert set(cluster.denied) == {"203.0.113.1:443", "198.18.0.1:6443", "198.18.0.2:6443", "169.254.169.254:80"}
     assert cluster.tolerations[0].value == "yes"
     assert cluster.runtime_classes.vm == "kata"
+    assert (cluster.grader_data, cluster.grader_scratch) == ("20Gi", "40Gi")
     assert cluster.priority_class == "orchestrate-trial"
     assert settings.prices["openai/x"].input == 1.0
     assert set(settings.providers) >= {"openai", "own_one"}

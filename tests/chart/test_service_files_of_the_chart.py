@@ -73,7 +73,7 @@ def test_the_grader_reads_its_file(files: Path) -> None:
     )
     grader = _mounts("Deployment orchestrate-grader/grader", "grader")
     checker = _mounts("Deployment orchestrate-grader/grader", "checker")
-    assert file.folder_bytes == 20 << 30
+    assert (file.folder_bytes, file.scratch_bytes) == (20 << 30, 40 << 30)
     assert checker[str(file.folder)]["readOnly"] is True
     assert "readOnly" not in grader[str(file.folder)]
     assert str(Path(str(file.checker)).parent) in {*grader, *checker}

@@ -309,5 +309,14 @@ def test_what_pods_can_give_is_not_refused() -> None:
     versioned = KubernetesBackend(SETTINGS.model_copy(update={"task_image": "registry.example/control:0.1.0"}))
     assert versioned.refusals(Environment(image="registry.example/control:0.1.0")) == []
     assert "its tag can mean another" in versioned.refusals(Environment(image="registry.example/control:0.2.0"))[0]
+    roomy = KubernetesBackend(SETTINGS.model_copy(update={"grader_data": "3Gi", "grader_scratch": "4Gi"}))
+    assert roomy.refusals(Environment(resources=Resources(disk=1 << 30))) == []
+    found = roomy.refusals(Environment(resources=Resources(disk=2 << 30)))
+    assert [
+        ("at most 1,024 MiB" in each, "dataSize of 6144Mi" in each, "scratchSize of 8192Mi" in each) for each in found
+    ] == [
+        (True, True, False),
+        (True, False, True),
+    ]
     bare = KubernetesBackend(SETTINGS.model_copy(update={"task_image": None}))
     assert "kubernetes.task_image" in bare.refusals(Environment())[0]

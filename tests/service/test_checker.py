@@ -14,6 +14,7 @@ import tempfile
 import textwrap
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,9 @@ from grader_world import RUN, TRIAL, GraderWorld, lines
 from grader_service.cluster.checker import CheckerChildren
 from grader_service.grade import grade
 from grader_service.programs import Programs
-from orchestrator.errors import RefusedError, SandboxError
+from grader_service.room import Room
+from orchestrator.errors import RefusedError, SandboxError, StoreError
+from orchestrator.records.verdict import Verdict
 
 ROOT = Path(__file__).parents[2]
 CHECKS = [
@@ -55,6 +58,22 @@ def world(place: Path, short_folder: Path, programs: Programs) -> GraderWorld:
 def scratch_of(world: GraderWorld) -> Path:
     assert world.checker is not None
     return world.checker.parent / "scratch"
+
+
+def test_what_is_laid_has_room_by_its_own_size_and_not_by_what_its_task_allows(world: GraderWorld) -> None:
+    world.task({"big.txt": "x" * 1000}, [{"id": "a", "type": "files", "path": "a.txt", "exists": True}])
+    world.left({"big.txt": "x" * 1000, "a.txt": "y" * 5000})
+
+    async def scene(limit: int) -> Verdict:
+        own = world.grading()
+        assert world.checker is not None
+        tools = replace(own.tools, limited=CheckerChildren(str(world.checker), Room.on(limit, "give it more")))
+        return await grade(replace(own, tools=tools), RUN, TRIAL)
+
+    with pytest.raises(StoreError, match="give it more") as caught:
+        asyncio.run(scene(8000))
+    assert caught.value.cause == "grader_scratch"
+    assert asyncio.run(scene(1 << 20)).result == "passed"
 
 
 def test_one_verdict_from_checks_of_all_kinds(world: GraderWorld) -> None:

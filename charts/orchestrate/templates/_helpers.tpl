@@ -124,10 +124,10 @@ s3://{{ .Values.store.bundled.bucket }}/store?endpoint=http://store.{{ .Release.
 {{- end -}}
 {{- end -}}
 
-{{/* Tells a service how large its folder's volume is, where that is said in a form that it reads: takes its config, which is changed, and the size. */}}
+{{/* Tells a service how large its folder's volume is, where that is said in a form that it reads: takes its config, which is changed, the size, and the setting unless it is folder_bytes. */}}
 {{- define "orchestrate.folderBytes" -}}
 {{- $size := toString .size -}}
-{{- if regexMatch "^[0-9]+(Ki|Mi|Gi|Ti|k|M|G|T)?$" $size -}}{{- $_ := set .config "folder_bytes" $size -}}{{- end -}}
+{{- if regexMatch "^[0-9]+(Ki|Mi|Gi|Ti|k|M|G|T)?$" $size -}}{{- $_ := set .config (.name | default "folder_bytes") $size -}}{{- end -}}
 {{- end -}}
 
 {{/* ---- addresses */}}

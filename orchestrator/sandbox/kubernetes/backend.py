@@ -30,6 +30,7 @@ from orchestrator.sandbox.kubernetes.reflector import Reflector
 from orchestrator.sandbox.kubernetes.render import TAKEN, Owner, runtime_class
 from orchestrator.sandbox.kubernetes.resources import LEASES, PODS
 from orchestrator.settings import Kubernetes
+from orchestrator.spec.base import parse_bytes
 from orchestrator.spec.task import Environment, RepositoryWorkspace, is_pinned
 
 _NEEDED = tuple((verb, PODS) for verb in ("create", "get", "list", "watch", "delete"))
@@ -71,6 +72,21 @@ class KubernetesBackend:
             found.append(
                 f"workdir {environment.workdir}: pods keep that place for themselves; use /workspace or another folder of its own"
             )
+        return found + self._room_refusals(environment.resources.disk)
+
+    def _room_refusals(self, disk: int) -> list[str]:
+        """What an agent leaves may be twice its disk, with names beside; where it is laid, what it left as it was is beside it."""
+        rooms = (
+            ("grader_data", "dataSize", self._settings.grader_data, 3),
+            ("grader_scratch", "scratchSize", self._settings.grader_scratch, 4),
+        )
+        found = []
+        for name, value, size, times in rooms:
+            if size is not None and (room := parse_bytes(size)) < times * disk:
+                found.append(
+                    f"resources.disk {disk >> 20:,} MiB: what an agent leaves may not fit the grader (kubernetes.{name} is {size}): take "
+                    f"at most {room // times >> 20:,} MiB, or install the chart with grader.{value} of {-(-times * disk // (1 << 20))}Mi"
+                )
         return found
 
     async def preflight(self) -> Mapping[str, str]:
