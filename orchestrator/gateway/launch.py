@@ -55,6 +55,8 @@ class Launch:
         """Counts registrations that made tokens: the last one's are good."""
         self.expires = 0
         """Until when they are, in seconds since 1970."""
+        self.minted_until = 0
+        """The same as the tokens say it themselves, who cannot know when a pod will begin: never earlier."""
         self.finish: FinalAnswer | None = None
         self.models: set[str] = set()
         self.request_failure: RequestFailure | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 import socket
 import time
@@ -33,7 +34,9 @@ _REMEMBERED = 4096
 _SLACK_SECONDS = 3600
 """A token outlives its launch's hard deadline by this: laying inputs, freezing, a slow store."""
 _POD_SLACK_SECONDS = 48 * 3600
-"""The same for pods, which may wait long for a node."""
+"""The same for pods that have begun: their driver may be absent for long."""
+_POD_WAIT_SECONDS = 14 * 24 * 3600
+"""How long a pod may wait until it begins: for a queue, a quota, a node."""
 
 _NEEDED: dict[Role, str] = {
     "agent": "the token is for something else",
@@ -139,15 +142,17 @@ class Registry:
                 launch = await self._begin(body)
         if self._config.serves_pods:
             launch.generation = 1
-            launch.expires = launch.expires or int(time.time() + body.budgets.hard_seconds) + _POD_SLACK_SECONDS
+            if not launch.minted_until:
+                launch.expires = int(time.time()) + _POD_WAIT_SECONDS
+                launch.minted_until = launch.expires + _pod_seconds(body)
         else:
             launch.generation += 1
-            launch.expires = int(time.time() + body.budgets.hard_seconds) + _SLACK_SECONDS
+            launch.minted_until = launch.expires = int(time.time() + body.budgets.hard_seconds) + _SLACK_SECONDS
         return self._registered(launch, known)
 
     def _registered(self, launch: Launch, known: bool) -> Registered:
         def make(role: Role) -> str:
-            return self._mint.make(role, launch.id, launch.generation, launch.expires)
+            return self._mint.make(role, launch.id, launch.generation, launch.minted_until)
 
         return Registered(
             launch=launch.id,
@@ -171,10 +176,10 @@ class Registry:
     def bearer_of(self, token: str, role: Role, peer: str | None = None) -> Launch:
         """Return the launch that a token of a role is for, shown by who has the address ``peer``. Raises Refusal."""
         claim: Claim | None = self._mint.read(token)
-        if claim is None:
+        launch = None if claim is None else self.find(claim.launch)
+        if claim is None or launch is None or launch.expires < time.time():
             msg = "the token is not one of this gateway's or is too old"
             raise Refusal(401, "bad_token", msg, finding=True, close=True)
-        launch = self.find(claim.launch)
         if claim.role != role or claim.generation != launch.generation:
             msg = _NEEDED[role]
             raise Refusal(403, "wrong_token", msg, finding=True, close=True)
@@ -189,7 +194,10 @@ class Registry:
 
     def begin(self, launch: Launch, pod: Begun) -> None:
         """Note the pod that runs a launch: from now on the launch's tokens are good from there alone. Raises Refusal."""
+        begins = launch.pod.begun is None
         launch.pod.begin(pod)
+        if begins:  # counted from when its pod was made, its time might be over before its agent's
+            launch.expires = int(time.time()) + _pod_seconds(launch.body)
         if pod.address is not None:
             self._at[pod.address] = launch.id
 
@@ -241,6 +249,9 @@ class Registry:
         self._launches[launch.id] = launch
         self._forget()
 
+    def _never_begins(self, launch: Launch) -> bool:
+        return self._config.serves_pods and launch.sealing and launch.pod.begun is None
+
     def _forget(self) -> None:
         if len(self._launches) <= _REMEMBERED:
             return
@@ -248,7 +259,7 @@ class Registry:
         done = [
             name
             for name, launch in self._launches.items()
-            if launch.over or (launch.seal is not None and launch.expires < now)
+            if launch.over or (launch.seal is not None and (launch.expires < now or self._never_begins(launch)))
         ]
         for name in done[: len(self._launches) - _REMEMBERED]:
             launch = self._launches.pop(name)
@@ -258,6 +269,11 @@ class Registry:
                 del self._at[begun.address]
             before = self._forgotten.get(launch.body.run, Spending())
             self._forgotten[launch.body.run] = _plus(before, launch)
+
+
+def _pod_seconds(body: LaunchBody) -> int:
+    """Return how long the tokens of a pod are good once it has begun."""
+    return math.ceil(body.budgets.hard_seconds) + _POD_SLACK_SECONDS
 
 
 def unknown_launch(launch: str) -> Refusal:

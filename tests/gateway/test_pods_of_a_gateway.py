@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
+from dataclasses import replace
 from urllib.parse import urlencode
 
 import aiohttp
@@ -15,6 +16,7 @@ from tcp_world import TOKENS, Pod
 from orchestrator.errors import GatewayError, LeaseLostError, StoreError
 from orchestrator.gateway.client import GatewayClient, PodEntrance
 from orchestrator.gateway.line import Line
+from orchestrator.gateway.refusal import Refusal
 from orchestrator.interfaces import BundleRef
 from orchestrator.records import keys
 from orchestrator.records.ids import TrialId
@@ -412,6 +414,45 @@ def test_a_launch_that_everybody_left_is_sealed_and_forgotten_at_last(pods, monk
         return await here.store.exists(record), caught.value.cause, (await other.chat())[0]
 
     assert lively(pods, live) == (True, "gateway_restarted", 200)
+
+
+def test_a_launch_has_its_time_from_when_it_begins_however_long_it_has_waited(pods, monkeypatch):
+    now, ahead = time.time, [0.0]
+    monkeypatch.setattr(time, "time", lambda: now() + ahead[0])
+    day = 24 * 3600
+
+    async def live(here):
+        first = await here.client.register(here.request())
+        ahead[0] = 13.9 * day  # in a queue
+        pod = Pod(first)
+        begun = await pod.begin()
+        again = await here.client.register(here.request(epoch=2))
+        statuses = [begun[0], (await pod.chat())[0]]
+        ahead[0] += 1.9 * day
+        statuses.append((await pod.chat())[0])
+        left = here.registry.expired()
+        ahead[0] += 1.1 * day
+        statuses += [(await pod.chat())[0], (await pod.as_freezer("GET", "/launch/stop"))[0]]
+        return first.door == replace(again.door, known=False, begun=False), statuses, left, here.registry.expired()
+
+    same, statuses, left, later = lively(pods, live)
+    assert (same, statuses, left) == (True, [200, 200, 200, 401, 401], [])
+    assert len(later) == 1
+
+
+def test_a_launch_that_never_began_and_is_sealed_takes_no_memory(pods, monkeypatch):
+    monkeypatch.setattr("orchestrator.gateway.registry._REMEMBERED", 1)
+
+    async def live(here):
+        waited, runs = await here.client.register(here.request(1)), await here.launch(2)
+        seals = [await here.client.seal(each.launch) for each in (waited, runs)]
+        await here.client.register(here.request(3))
+        with pytest.raises(Refusal, match="not known here"):
+            here.registry.find(waited.launch)
+        here.registry.find(runs.launch)  # its state may be on its way
+        return seals[0] == await here.client.seal(waited.launch)
+
+    assert lively(pods, live)
 
 
 def test_a_script_of_a_pod_is_played_like_any_other(pods):
