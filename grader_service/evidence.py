@@ -101,7 +101,8 @@ async def _all(store: ObjectStore, names: list[str]) -> list[bytes]:
 async def prove_relayed(store: ObjectStore, outcome: Outcome) -> None:
     """Prove that the state which a driver names is the one that the relay took in: on a cluster no driver makes states.
 
-    A pod outlives its driver, so the relay's record may be of an earlier epoch than the outcome. Raises PermanentError when the relay took
+    A pod outlives its driver, so the relay's record may be of an earlier epoch than the outcome; and a freezer whose gateway was restarted
+    delivers the same bytes again, under other keys. Raises PermanentError when the relay took
     in another state or none, StoreError.
     """
     trial = TrialId.parse(outcome.trial)
@@ -114,10 +115,14 @@ async def prove_relayed(store: ObjectStore, outcome: Outcome) -> None:
         taken = [
             FrozenState.from_bytes(data, name) for name, data in zip(others, await _all(store, others), strict=True)
         ]
-    if outcome.state not in taken:
+    if outcome.state is None or _digests(outcome.state) not in [_digests(state) for state in taken]:
         seen = "another state" if taken else "no state"
         msg = f"the outcome of launch {outcome.launch} names a state that the relay did not take in: it has recorded {seen} of it"
         raise permanent(msg)
+
+
+def _digests(state: FrozenState) -> list[tuple[str, int]]:
+    return [(blob.sha256, blob.size) for blob in (state.entries, state.changes)]
 
 
 async def fetch_state(store: ObjectStore, state: FrozenState, folder: Path) -> Path:

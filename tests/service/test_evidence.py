@@ -57,13 +57,15 @@ def test_two_winners_are_a_permanent_error(world: GraderWorld) -> None:
     assert verdict.error.type == "evidence"
 
 
-@pytest.mark.parametrize("how", ["own", "earlier", "another", "another_launch", "none"])
+@pytest.mark.parametrize("how", ["own", "earlier", "delivered_again", "another", "another_launch", "none"])
 def test_a_state_that_no_relay_took_in_is_not_graded(world: GraderWorld, how: str) -> None:
     world.task(BEFORE, CHECKS)
     world.left(AFTER, epoch=3)
     (name,) = asyncio.run(world.store.list(keys.outcomes(RUN, TRIAL)))
     state = Outcome.from_bytes(asyncio.run(world.store.get(name)), name).state
     assert state is not None
+    if how == "delivered_again":
+        state = state.model_copy(update={"changes": state.changes.model_copy(update={"key": "blobs/r/other"})})
     if how == "another":
         state = state.model_copy(update={"entries": state.changes})
     if how != "none":
@@ -71,7 +73,7 @@ def test_a_state_that_no_relay_took_in_is_not_graded(world: GraderWorld, how: st
         key = keys.record(RUN, TRIAL, launch, epoch, "state.json")
         asyncio.run(world.store.create(key, state.to_bytes()))
     verdict = asyncio.run(grade(replace(world.grading(), relayed=True), RUN, TRIAL))
-    if how in {"own", "earlier"}:
+    if how in {"own", "earlier", "delivered_again"}:
         assert verdict.result == "passed", lines(verdict)
     else:
         assert (verdict.result, verdict.error and verdict.error.type) == ("grader_error", "evidence")
