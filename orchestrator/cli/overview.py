@@ -69,13 +69,14 @@ async def _status(text: str, settings: Settings, *, as_json: bool) -> None:
     from orchestrator.driver.lease import read_holder
     from orchestrator.driver.lookout import by_the_calendar
     from orchestrator.driver.standing import Standing
+    from orchestrator.driver.wishes import last_wish
     from orchestrator.report.select import resolve_run
 
     store = wiring.object_store(settings.store)
     run = await resolve_run(store, text)
     holder = await read_holder(store, run)
     sight = by_the_calendar(holder)
-    standing = Standing(await collect(store, run), sight)
+    standing = Standing(await collect(store, run), sight, await last_wish(store, run))
     job = ("", False)
     if standing.state not in {"running", "complete"}:
         job = await job_words(settings, standing.data.manifest, holder)

@@ -142,6 +142,7 @@ def status_json(standing: Standing, job: tuple[str, bool] = ("", False)) -> dict
         "rerun_of": manifest.rerun_of,
         "state": standing.state,
         "driver": _driver_json(standing.sight),
+        "stop": standing.stop and {"by": standing.stop.by, "at": _iso(standing.stop.at)},
         "job": job[0] or None,
         "planned": standing.planned,
         "ended": standing.planned - standing.left,
@@ -197,6 +198,9 @@ def print_status(standing: Standing, screen: Console | None = None, job: tuple[s
     flow(screen, head, style="bold")
     say(screen, f"{state}: {_MEANING.get(state, '')}", _STYLE.get(state, "green"))
     say(screen, f"driver    {driver_words(standing.sight)}")
+    if standing.stop is not None:
+        asked = f"{clean(standing.stop.by, 80)} has asked for it on {_when(standing.stop.at)}"
+        say(screen, f"stop      {asked}; it holds until somebody resumes the run", "yellow")
     if job[0]:
         say(screen, f"cluster   {clean(job[0], 1000)}")
     say(screen, f"trials    {ended:,} of {standing.planned:,} ended{_left_words(standing)}{_eta(standing)}")
@@ -213,7 +217,7 @@ def print_status(standing: Standing, screen: Console | None = None, job: tuple[s
     say(screen)
     see = job[1] or state in {"running", "complete"}
     say(screen, f"{'see' if see else 'go on with'}: {next_step(standing, driver_may_come=job[1])}")
-    if state in {"running", "silent"}:
+    if state in {"running", "silent"} and standing.stop is None:
         say(screen, f"stop it with: {program()} stop {clean(manifest.run)}")
 
 

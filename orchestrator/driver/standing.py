@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from orchestrator.dataset.rows import RunData, TrialRow
 from orchestrator.driver.execute import Execution
 from orchestrator.driver.lookout import RunState, Sight
+from orchestrator.driver.wishes import is_stop
 from orchestrator.errors import InfrastructureError, SpendingLimitError
-from orchestrator.records.lease import Beat
+from orchestrator.records.lease import Beat, Wish
 from orchestrator.records.verdict import TrialResult
 
 
@@ -36,6 +37,13 @@ class Standing:
 
     data: RunData
     sight: Sight
+    wish: Wish | None = None
+    """What was wanted of it last; None when nobody has said anything, or nobody asks."""
+
+    @property
+    def stop(self) -> Wish | None:
+        """Return the stop that somebody asked for and no driver has carried out yet."""
+        return self.wish if is_stop(self.wish) and self.state not in {"stopped", "complete"} else None
 
     @property
     def agents(self) -> tuple[AgentStanding, ...]:

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
 import pytest
 from overview_cases import shown, sight, snapshots, standing
@@ -19,7 +19,7 @@ from orchestrator.driver.lookout import Lookout, Sight
 from orchestrator.driver.process import this_process
 from orchestrator.driver.standing import Standing
 from orchestrator.records import keys
-from orchestrator.records.lease import Beat, Claim, Release, ReleaseReason
+from orchestrator.records.lease import Beat, Claim, Release, ReleaseReason, Wish
 from orchestrator.records.manifest import RunManifest
 from orchestrator.settings import load_settings
 from orchestrator.storage.file import FileStore
@@ -41,6 +41,28 @@ def test_one_line_while_it_runs() -> None:
     assert live_line(standing()) == (
         "4/10  3 passed  1 failed  1 grading  2 running  1 lost launch (sandbox)  $0.60, about 2 min left"
     )
+
+
+STOP = Wish(number=1, wants="stop", at=1772442000.0, by="anna@box\x1b[2J")
+
+
+@pytest.mark.parametrize("seen", [sight(), sight(silent_s=500.0), sight(reason="paused")])
+def test_a_stop_that_nobody_has_carried_out_yet_is_shown(seen: Sight) -> None:
+    asked = replace(standing(seen), wish=STOP)
+    text = shown(print_status, asked)
+    assert "stop      anna@box\\x1b[2J has asked for it on 2026-03-02 09:00" in text
+    assert "stop it with" not in text
+    assert status_json(asked)["stop"] == {"by": STOP.by, "at": "2026-03-02T09:00:00+00:00"}
+
+
+@pytest.mark.parametrize(
+    ("wants", "seen", "ended"),
+    [("go_on", sight(), 4), ("stop", sight(reason="stopped"), 4), ("stop", sight(reason="ended"), 10)],
+)
+def test_a_stop_that_is_over_is_not_shown(wants: Literal["stop", "go_on"], seen: Sight, ended: int) -> None:
+    over = replace(standing(seen, ended=ended), wish=STOP.model_copy(update={"wants": wants}))
+    assert "has asked for it" not in shown(print_status, over)
+    assert status_json(over)["stop"] is None
 
 
 def waiting_sight(grading: int, waiting: int) -> Sight:
