@@ -115,6 +115,17 @@ async def make_ready_again(place: Place, manifest: RunManifest) -> Mapping[str, 
     return {**await place.backend.preflight(), **unused_images(place.backend.name, images)}
 
 
+async def check_pods(place: Place, manifest: RunManifest) -> None:
+    """Raise RefusedError when a cluster refuses pods of a run that nobody has begun with, InfrastructureError when it cannot be asked.
+
+    A run that was begun goes on with what is taken, and its launches tell of the rest.
+    """
+    if place.backend.name != KUBERNETES or await place.store.list(keys.claims(manifest.run)):
+        return
+    tasks = {task.id: task for task, _ in manifest.trials().values()}
+    refuse(await place.backend.lacking(task.environment for task in tasks.values()))
+
+
 def check_resume(
     manifest: RunManifest,
     settings: Settings,

@@ -302,6 +302,44 @@ def test_a_run_that_was_stopped_again_and_again_goes_on_when_it_is_resumed(
     assert (len(played.jobs), heard) == (2, [[1], []]), resumed.stderr
 
 
+DRIVER = """
+[kubernetes]
+driver = "here"
+namespaces = ["trials-0"]
+pod_image = "{image}"
+task_image = "{image}"
+gateways = ["http://127.0.0.1:1"]
+agent_gateways = ["127.0.0.1:1"]
+relay = "http://127.0.0.1:1"
+grader = "http://127.0.0.1:1"
+gateway_token_file = "token"
+grader_token_file = "token"
+"""
+
+
+def test_a_driver_begins_with_no_run_whose_pods_are_refused(in_process: Orchestrate, cluster, tmp_path: Path) -> None:
+    async def denies(server: FaultServer, job: dict[str, Any]) -> None:
+        server.remember("trials-0")
+        server.inject("policy_denies", verb="create", resource="pods", times=100)
+        ready.set()
+
+    ready = threading.Event()
+    with cluster(denies):
+        in_process(*SUBMIT, "--run-id", "r1", "--detach")
+        assert ready.wait(30)
+        (tmp_path / "token").write_text("t" * 40)
+        (tmp_path / "orchestrate.toml").write_text(DRIVER.format(image=IMAGE))
+        driver = in_process("resume", "r1", "--unattended", "--store", tmp_path / "store")
+        again = in_process(*SUBMIT, "--run-id", "r2", "--store", tmp_path / "store")
+    for refusal in (driver, again):
+        assert refusal.returncode == 2, refusal.stderr
+        assert f"image {IMAGE}, user agent, isolation container: the cluster could not create " in refusal.stderr
+        assert "ValidatingAdmissionPolicy 'orchestrate' with binding 'b' denied request: no class" in refusal.stderr
+    store = FileStore(tmp_path / "store")
+    assert asyncio.run(store.list(keys.claims("r1"))) == []
+    assert not asyncio.run(store.exists(keys.manifest("r2")))
+
+
 def test_a_complete_run_shows_its_report_and_leaves_the_dataset_to_its_driver(
     in_process: Orchestrate, cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

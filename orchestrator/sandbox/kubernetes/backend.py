@@ -18,6 +18,7 @@ from orchestrator.errors import RefusedError, SandboxError
 from orchestrator.interfaces import Gateway, Sandbox, SandboxBackend, SandboxSpec
 from orchestrator.sandbox.inside import is_below
 from orchestrator.sandbox.kubernetes import names
+from orchestrator.sandbox.kubernetes.admission import refused
 from orchestrator.sandbox.kubernetes.api import Api
 from orchestrator.sandbox.kubernetes.connect import Connection, connect
 from orchestrator.sandbox.kubernetes.creator import Creator, Patience
@@ -116,11 +117,15 @@ class KubernetesBackend:
         return {"limits": _LIMITS, "cluster": version.git}
 
     async def lacking(self, environments: Iterable[Environment]) -> list[str]:
-        """Return nothing: an image is pulled by a node, and what it lacks is found when a pod of it starts.
+        """Return what the cluster says of pods of these environments that it refuses, asked without making any. Raises ApiError.
 
-        A program that is not there then ends its agent with 127, a shell that is not there with 126; both are in the logs.
+        Who makes no pods cannot ask: where a Job drives the run, its own account does. What an image lacks is found when a pod starts: a
+        program that is not there then ends its agent with 127, a shell that is not there with 126; both are in the logs.
         """
-        return []
+        if self._settings.driver != "here":
+            return []
+        async with Api(await self._connecting()) as api:
+            return await refused(api, environments, self._settings)
 
     @contextlib.asynccontextmanager
     async def claiming(self, run: str, epoch: int) -> AsyncIterator[None]:
