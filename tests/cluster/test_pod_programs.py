@@ -306,7 +306,8 @@ def test_an_agent_against_its_supervisor(cluster: Cluster) -> None:
 def test_many_files_in_a_small_freezer(cluster: Cluster) -> None:
     def small(spec: dict[str, Any]) -> None:
         (freezer,) = (each for each in spec["containers"] if each["name"] == "freezer")
-        freezer["resources"]["limits"]["memory"] = "32Mi"
+        for each in freezer["resources"].values():
+            each["memory"] = "32Mi"
 
     make = 'import os\nfor n in range(20000): os.makedirs(f"many{n % 50}", exist_ok=True); open(f"many{n % 50}/{n}", "w").write(str(n))'
     pod = cluster.start(f"python3 -c '{make}'", change=small, disk_bytes=512 << 20)

@@ -35,6 +35,13 @@ class Watch:
     def forget(self, _name: str) -> None: ...
 
 
+class NothingComes:
+    """A gateway to which no freezer delivers."""
+
+    async def delivered(self, _launch: str) -> Any:
+        await asyncio.Event().wait()
+
+
 def view(state: str, **fields: Any) -> PodView:
     made = {"terminated": {"exit_code": 137, "reason": "Error", "started": "2026-03-02T09:00:00Z"}}.get(state, {})
     agent = ContainerView(names.AGENT, cast("Any", state), **made)
@@ -53,7 +60,7 @@ def blind(seen: PodView, course: Callable[[Watch, asyncio.Future[Any]], Awaitabl
             api=unused,
             creator=unused,
             pods=cast("Any", watch),
-            gateway=unused,
+            gateway=cast("Any", NothingComes()),
             bury=lambda work: work.close(),
             grace_seconds=0.05,
             deadline_seconds=0.05,
