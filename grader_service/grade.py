@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from grader_service.combine import combine, group, refusals
 from grader_service.evidence import Committed, fetch_state, fetch_task, find_trial, permanent, prove_relayed
 from grader_service.room import Room
 from orchestrator.interfaces import BundleSource, ObjectStore
+from orchestrator.interfaces.waits import unheard
 from orchestrator.records import keys
 from orchestrator.records.ids import TrialId, launch_id
 from orchestrator.records.manifest import ManifestTask, RunManifest
@@ -51,8 +52,8 @@ class Grading:
     """Of the last runs, by run."""
 
 
-async def grade(grading: Grading, run: str, trial: TrialId) -> Verdict:
-    """Return the trial's verdict, the stored one when there is one.
+async def grade(grading: Grading, run: str, trial: TrialId, waits: Callable[[str], None] = unheard) -> Verdict:
+    """Return the trial's verdict, the stored one when there is one; ``waits`` is told why that takes longer, as ``Case.waits``.
 
     Raises NothingToGradeError, StoreError and SandboxError; the last two may pass.
     """
@@ -61,7 +62,7 @@ async def grade(grading: Grading, run: str, trial: TrialId) -> Verdict:
     key = keys.verdict(run, trial, grader)
     if await grading.store.exists(key):
         return Verdict.from_bytes(await grading.store.get(key), key)
-    verdict = await _evaluate(grading, run, trial, committed, grader)
+    verdict = await _evaluate(grading, run, trial, committed, grader, waits)
     data = verdict.to_bytes()
     if await grading.store.create(key, data):
         return Verdict.from_bytes(data, key)
@@ -81,7 +82,9 @@ def grader_digest(grading: Grading, planned: ManifestTask) -> str:
     )
 
 
-async def _evaluate(grading: Grading, run: str, trial: TrialId, committed: Committed, grader: str) -> Verdict:
+async def _evaluate(
+    grading: Grading, run: str, trial: TrialId, committed: Committed, grader: str, waits: Callable[[str], None]
+) -> Verdict:
     outcome = committed.outcome
     verdict = Verdict(
         run=run,
@@ -110,6 +113,7 @@ async def _evaluate(grading: Grading, run: str, trial: TrialId, committed: Commi
                 sandbox=sandbox,
                 graders=graders,
                 state=state,
+                waits=waits,
             )
             checks, invariants = await run_checks(case, grading.tools)
     except PermanentError as error:

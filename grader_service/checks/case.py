@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -13,6 +13,7 @@ from grader_service.programs import Programs
 from grader_service.settings import GraderSettings
 from orchestrator.errors import SandboxError
 from orchestrator.interfaces import Ending, Frozen, Input, SandboxSpec
+from orchestrator.interfaces.waits import unheard
 from orchestrator.records.manifest import ManifestTask
 from orchestrator.records.outcome import Outcome
 from orchestrator.records.verdict import GradingError
@@ -45,6 +46,8 @@ class Case:
     """Graders bundle."""
     state: Path | None
     """Folder with ``entries.jsonl`` and ``changes.tar``; None when the launch left nothing."""
+    waits: Callable[[str], None] = unheard
+    """Told why it has to wait for sandboxes; and ``""`` when it waits no more."""
 
     @property
     def state_bytes(self) -> int:

@@ -77,6 +77,7 @@ def _runner(check: CommandCheck, case: Case, tools: Tools) -> SandboxSpec:
         inputs=tuple(inputs),
         requires=("python3",),
         packages=runner_packages(),
+        waits=case.waits,
     )
 
 

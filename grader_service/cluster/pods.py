@@ -8,7 +8,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -83,7 +83,11 @@ class PodPairs:
         ends: dict[int, PairEnd] = {}
         together = 1 if planned.environment.isolation != "container" else len(pairs)
         while left := [index for index in range(len(pairs)) if index not in ends][:together]:
+            waits = pairs[left[0]].runner.waits
+            if self._slots.locked():
+                waits(f"this grader has as many grading pods as it may (kubernetes.pods: {self._settings.pods})")
             async with self._slots:
+                waits("")
                 found = await self._run_pod(name, planned, [pairs[index] for index in left])
             ends |= {left[place]: end for place, end in found.items()}
         return [ends[index] for index in range(len(pairs))]
@@ -95,12 +99,14 @@ class PodPairs:
         pod_name = f"g-{_NOT_A_NAME.sub('-', name.lower())[:24].strip('-')}-{secrets.token_hex(4)}"
         self._ours.add(pod_name)
         view: PodView | None = None
+        waits = pairs[0].runner.waits
         try:
             order = await self._order(pod_name, name, planned, pairs, ticket)
-            created = await self._creator.create(self._settings.namespace, render(order, self._settings))
+            created = await self._creator.create(self._settings.namespace, render(order, self._settings), waits)
             view = self._pods.observe(created.pod)
-            return await self._ends(view, ticket)
+            return await self._ends(view, ticket, waits)
         finally:
+            waits("")
             self._door.forget(ticket)
             await self._leave(pod_name, view)
 
@@ -133,8 +139,8 @@ class PodPairs:
             laid_bytes=await asyncio.to_thread(laid_bytes, pairs),
         )
 
-    async def _ends(self, view: PodView, ticket: Ticket) -> dict[int, PairEnd]:
-        watching = asyncio.create_task(self._fate(view, ticket))
+    async def _ends(self, view: PodView, ticket: Ticket, waits: Callable[[str], None]) -> dict[int, PairEnd]:
+        watching = asyncio.create_task(self._fate(view, ticket, waits))
         delivered = asyncio.gather(*ticket.results)
         both: tuple[asyncio.Future[Any], ...] = (watching, delivered)
         try:
@@ -178,12 +184,12 @@ class PodPairs:
             raise SandboxError(msg, cause="grading_status")
         return view
 
-    async def _fate(self, view: PodView, ticket: Ticket) -> Fate:
+    async def _fate(self, view: PodView, ticket: Ticket, waits: Callable[[str], None]) -> Fate:
         """Wait until nothing more can come of the pod. Raises SandboxError unless a subject has caused it."""
         pending = Pending()
         while True:
-            waits = [index for index, result in enumerate(ticket.results) if not result.done()]
-            fate = fate_of(view, waits)
+            missing = [index for index, result in enumerate(ticket.results) if not result.done()]
+            fate = fate_of(view, missing)
             if fate.spilled:
                 return fate
             if fate.problem is not None:
@@ -191,7 +197,8 @@ class PodPairs:
             trouble = pending.look(view)
             if trouble is not None and trouble.action != "wait" and trouble.left <= 0:
                 raise SandboxError(f"grading pod {view.name} does not start: {trouble.says}", cause=trouble.cause)
-            left = None if trouble is None or trouble.action == "wait" else trouble.left
+            waits("" if trouble is None or trouble.untold else trouble.says)
+            left = None if trouble is None else trouble.untold or (None if trouble.action == "wait" else trouble.left)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     view = await self._pods.change(view.name, view)

@@ -12,11 +12,12 @@ from orchestrator.cli.read import console
 from orchestrator.driver.lookout import Sight
 from orchestrator.driver.overview import Line, Overview
 from orchestrator.driver.standing import AgentStanding, Standing
+from orchestrator.interfaces.waits import waiting
 from orchestrator.report.program import program
 from orchestrator.report.summary import RESULTS
 from orchestrator.report.table import Cell, Column, Row, flow, say, show_table
 from orchestrator.report.terminal import NONE, dollars, percent, seconds
-from orchestrator.report.text import clean, duration, waiting
+from orchestrator.report.text import clean, duration
 
 SCHEMA_VERSION = 1
 _ALWAYS = ("passed", "failed", "infra")

@@ -10,6 +10,7 @@ from typing import get_args
 
 from orchestrator.cli.screen import Screen
 from orchestrator.interfaces import Phase, Spending, TrialEnd
+from orchestrator.interfaces.waits import waiting
 from orchestrator.records.ids import TrialId
 from orchestrator.records.verdict import TrialResult
 
@@ -125,8 +126,6 @@ class Progress:
         return "  ".join((*self._counts(done), *times, *self._waiting()))
 
     def _waiting(self) -> list[str]:
-        from orchestrator.report.text import waiting
-
         return [waiting(Counter(self._waits.values()))] if self._waits else []
 
     def _counts(self, done: int) -> list[str]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import math
 import socket
 import time
+from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from orchestrator.errors import GraderError, StoreError
+from orchestrator.interfaces.waits import unheard
 from orchestrator.records.ids import TrialId
 from orchestrator.records.verdict import Verdict
 
@@ -23,6 +27,8 @@ _PAUSE_SECONDS = 0.2
 _AWAY_SECONDS = 120.0
 """How long a service on the network may be away: so long takes a new pod of it."""
 _LONGEST_PAUSE_SECONDS = 5.0
+_ASK_SECONDS = 5.0
+"""Between questions what grading waits for."""
 _VERDICT_BYTES = 8 << 20
 _IDLE_SECONDS, _PROBE_SECONDS, _PROBES = 30, 10, 3
 """TCP keep-alive: an answer may take minutes, and a host that is gone never says so."""
@@ -38,6 +44,9 @@ class GraderClient:
         self._away_seconds = away_seconds if self._url else 0.0
         self._token = token
         self._session: aiohttp.ClientSession | None = None
+        self._open_requests: dict[object, tuple[str, str, Callable[[str], None]]] = {}
+        """Run, trial and who wants to hear what it waits for, of each request without an answer."""
+        self._asking: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -49,12 +58,15 @@ class GraderClient:
 
     async def close(self) -> None:
         """Close the connections. Harmless when repeated."""
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
         session, self._session = self._session, None
         if session is not None:
             await session.close()
 
-    async def grade(self, run: str, trial: TrialId) -> Verdict:
-        """Return the verdict of a committed trial.
+    async def grade(self, run: str, trial: TrialId, waits: Callable[[str], None] = unheard) -> Verdict:
+        """Return the verdict of a committed trial; ``waits`` is told why that takes longer.
 
         Raises GraderError: ``grader_unreachable`` when nobody answers, ``grader_refused`` when the service knows no such committed trial,
         otherwise with the cause that the service gave.
@@ -62,7 +74,8 @@ class GraderClient:
         tries, patience, pause = _TRIES, math.inf, _PAUSE_SECONDS
         while True:
             try:
-                return await self._once(run, trial)
+                with self._told(run, trial, waits):
+                    return await self._once(run, trial)
             except GraderError as error:
                 if error.cause == "grader_unreachable" and self._away_seconds:
                     patience = min(patience, time.monotonic() + self._away_seconds)
@@ -72,8 +85,44 @@ class GraderClient:
                     over = not tries or error.cause == "grader_refused"
                 if over:
                     raise
+                waits(str(error))
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+    @contextlib.contextmanager
+    def _told(self, run: str, trial: TrialId, waits: Callable[[str], None]) -> Iterator[None]:
+        """Have ``waits`` told what the service says of a request while the context is open."""
+        mark = object()
+        self._open_requests[mark] = (run, str(trial), waits)
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._ask())
+        try:
+            yield
+        finally:
+            del self._open_requests[mark]
+
+    async def _ask(self) -> None:
+        """Ask now and then, one request for all trials of a run, until none is open."""
+        while True:
+            await asyncio.sleep(_ASK_SECONDS)
+            if not self._open_requests:
+                return
+            for run in {run for run, _, _ in self._open_requests.values()}:
+                found = await self._waits(run)
+                for of, trial, waits in list(self._open_requests.values()):
+                    if of == run:
+                        waits(str(found.get(trial, "")))
+
+    async def _waits(self, run: str) -> Mapping[str, object]:
+        """Return what trials wait for; nothing when the service does not say: its answers to the requests themselves count."""
+        import aiohttp
+
+        try:
+            async with self._open().get(f"{self._url or 'http://grader'}/waits", params={"run": run}) as response:
+                found = (await response.json())["waits"] if response.status == HTTPStatus.OK else {}
+        except (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError):
+            return {}
+        return found if isinstance(found, dict) else {}
 
     async def _once(self, run: str, trial: TrialId) -> Verdict:
         import aiohttp

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 from pydantic import JsonValue
 
 from orchestrator.interfaces.sandbox import BundleRef, Door, Frozen, PodDoor, PodSink, RelaySink
+from orchestrator.interfaces.waits import unheard
 from orchestrator.records.event import EventSource, EventType
 from orchestrator.records.ids import TrialId
 from orchestrator.records.outcome import Exit, Seal
@@ -148,8 +149,11 @@ class AgentProgram:
 class Grader(Protocol):
     """The driver's side of the grader service."""
 
-    async def grade(self, run: str, trial: TrialId) -> Verdict:
-        """Return the verdict of a committed trial, made now or before. Raises GraderError when the service cannot answer."""
+    async def grade(self, run: str, trial: TrialId, waits: Callable[[str], None] = unheard) -> Verdict:
+        """Return the verdict of a committed trial, made now or before. Raises GraderError when the service cannot answer.
+
+        ``waits`` is told why that takes longer, in one line without anything of an agent, and ``""`` when nothing is waited for.
+        """
         ...
 
 

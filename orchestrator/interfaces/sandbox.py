@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from orchestrator.interfaces.waits import unheard
 from orchestrator.records.base import BlobRef
 from orchestrator.records.outcome import Exit
 from orchestrator.records.state import Finding, FrozenState
@@ -123,10 +124,6 @@ class FolderSink:
     """Frozen state goes to files ``entries.jsonl`` and ``changes.tar`` in a folder that belongs to the caller."""
 
     folder: Path
-
-
-def unheard(why: str) -> None:
-    """Take what nobody wants to hear."""
 
 
 @dataclass(frozen=True, kw_only=True)

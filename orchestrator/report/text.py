@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 LINE_CHARS = 400
 """Longest line of foreign text, in characters."""
@@ -44,16 +44,6 @@ def named(items: Iterable[object], most: int = 3) -> str:
     """Return the first items and how many more there are."""
     every = [clean(str(item), 120) for item in items]
     return ", ".join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")
-
-
-def waiting(reasons: Mapping[str, int], most: int = 3) -> str:
-    """Return how many trials wait for what, the most frequent reason first: ``7 trials wait: …; 1 trial waits: …``; empty: none does."""
-    every = sorted(reasons.items(), key=lambda each: (-each[1], each[0]))
-    said = [
-        f"{plural(count, 'trial')} {'waits' if count == 1 else 'wait'}: {clean(why, 300)}"
-        for why, count in every[:most]
-    ]
-    return "; ".join(said) + (f"; and {len(every) - most} more reasons" if len(every) > most else "")
 
 
 def plural(count: int, word: str) -> str:

@@ -20,7 +20,7 @@ from orchestrator.records.verdict import Verdict
 from orchestrator.trial.crew import Crew
 from orchestrator.trial.ending import decide
 from orchestrator.trial.final import read_final
-from orchestrator.trial.launch import request, sandbox_spec
+from orchestrator.trial.launch import request, sandbox_spec, waiting
 from orchestrator.trial.marker import commit_outcome
 
 
@@ -58,7 +58,7 @@ async def grade(run: str, planned: PlannedTrial, outcome: Outcome, crew: Crew) -
         return None
     crew.observer.phase(planned.id, "grading")
     try:
-        return await crew.grader.grade(run, planned.id)
+        return await crew.grader.grade(run, planned.id, waiting(planned, crew))
     except GraderError as error:
         crew.observer.launch_failed(planned.id, outcome.launch, error.cause, str(error))
         return None

@@ -254,7 +254,7 @@ class PlayedGrader:
 
     async def __aexit__(self, *_: object) -> None: ...
 
-    async def grade(self, run: str, trial: TrialId) -> Verdict:
+    async def grade(self, run: str, trial: TrialId, waits: object = None) -> Verdict:
         await self.life.at("before grade")
         store = GuardedStore(self.life, lambda: self.process)
         try:

@@ -203,7 +203,7 @@ class Grader:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
 
-    async def grade(self, run: str, trial: TrialId) -> Verdict:
+    async def grade(self, run: str, trial: TrialId, waits: object = None) -> Verdict:
         await self._driver.at("before grade")
         world = self._driver.world
         outcome = (await load_committed(cast("Any", world.store), RUN, trial)).outcomes[trial][-1]

@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 from grader_world import RUN, TRIAL, GraderWorld
 
 from grader_service.app import serving
+from grader_service.grade import grade
 from grader_service.settings import GraderSettings, StartLine
+from orchestrator.grading.client import GraderClient
 from orchestrator.records.verdict import Verdict
 
 ANSWER = {"id": "answer", "type": "files", "path": "answer.txt", "equals": "42\n"}
@@ -76,3 +79,42 @@ def test_two_services_asked_at_once_give_one_verdict(world: GraderWorld) -> None
     assert len({body for _, body in answers}) == 1
     assert Verdict.from_bytes(answers[0][1], "verdict").result == "passed"
     assert len(world.stored_verdicts()) == 1
+
+
+def test_what_grading_waits_for_is_logged_and_told_to_whoever_asked(
+    world: GraderWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("grader_service.service._TELL_SECONDS", 0.0)
+    monkeypatch.setattr("orchestrator.grading.client._ASK_SECONDS", 0.01)
+    world.task({}, [ANSWER])
+    world.left({"answer.txt": "42\n"})
+
+    async def go() -> tuple[list[str], int]:
+        on, told = asyncio.Event(), list[str]()
+
+        async def slow(grading: Any, run: str, trial: Any, waits: Any) -> Verdict:
+            waits("exceeded quota pods: pods=0 in grading")
+            await on.wait()
+            waits("")
+            return await grade(grading, run, trial)
+
+        monkeypatch.setattr("grader_service.service.grade", slow)
+        line = start(world, "a")
+        async with serving(line, GraderSettings()), GraderClient(line.socket, TOKEN) as client:
+            asking = asyncio.create_task(client.grade(RUN, TRIAL, told.append))
+            while not told or not caplog.messages:
+                await asyncio.sleep(0.01)
+            async with (
+                aiohttp.ClientSession(connector=aiohttp.UnixConnector(line.socket)) as session,
+                session.get("http://grader/waits", params={"run": RUN}) as response,
+            ):
+                status = response.status
+            on.set()
+            assert (await asking).result == "passed"
+        return told, status
+
+    told, status = asyncio.run(go())
+    assert set(told) <= {"exceeded quota pods: pods=0 in grading", ""}
+    assert told[0]
+    assert caplog.messages[0] == "grading: 1 trial waits: exceeded quota pods: pods=0 in grading"
+    assert status == 401

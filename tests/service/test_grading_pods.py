@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from fault_kubelet import End, Play, Script, Wait, after, ends, runs_for_ever
-from fault_server import FaultServer
+from fault_server import FaultServer, Room
 from grading_world import NAMESPACE, PLANNED, grading_pods, pair, prepares, reports, script
 
 from grader_service.checks.case import PairEnd
@@ -99,6 +100,33 @@ def test_a_subject_that_was_ended_for_its_disk_is_judged_though_its_full_node_na
     assert found[0].subject is not None
     assert found[0].subject.cause == "out_of_disk"
     assert server.counts[("create", "pods")] == 1
+
+
+def test_what_a_grading_pod_waits_for_is_told_and_that_it_has_passed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.sandbox.kubernetes.pending._LONG", 0.0)
+    told: list[str] = []
+
+    async def scene() -> None:
+        async with FaultServer() as server:
+            played = script(runner=reports(0), subject=ends(0, after=1))
+            server.kubelet.play("g-*", replace(played, waits={"runner": [Wait("ImagePullBackOff", "Back-off", 0.1)]}))
+            server.quotas[NAMESPACE] = Room(pods=0)
+            made = pair(tmp_path)
+            async with grading_pods(server) as pairs:
+                heard = replace(made, runner=replace(made.runner, waits=told.append))
+                grading = asyncio.create_task(pairs.run("0123", PLANNED, [heard]))
+                while not any(told):
+                    await asyncio.sleep(0.01)
+                server.quotas.clear()
+                await grading
+
+    asyncio.run(asyncio.wait_for(scene(), 30))
+    said = list(filter(None, told))
+    assert said[0].startswith("exceeded quota pods: pods=0 in ")
+    assert any("ImagePullBackOff: Back-off" in each for each in said), said
+    assert told[-1] == ""
 
 
 def befallen(what: Callable[[Play], Awaitable[None]]) -> Script:

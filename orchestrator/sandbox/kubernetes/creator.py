@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.interfaces.sandbox import unheard
+from orchestrator.interfaces.waits import unheard
 from orchestrator.sandbox.kubernetes.api import Api
 from orchestrator.sandbox.kubernetes.errors import ApiError, Remedy
 from orchestrator.sandbox.kubernetes.limiter import Limiter
