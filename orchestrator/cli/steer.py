@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from orchestrator.settings import Settings
 
 _LOOK_SECONDS = 1.0
+_SAY_SECONDS = 12.0
+"""Between two words on what a stop waits for."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -84,10 +86,12 @@ async def _stop(text: str, settings: Settings, *, wait: bool) -> int:
 async def _until_let_go(store: ObjectStore, run: str, lookout: Lookout, watch: JobWatch | None) -> int:
     """Wait until a driver has let the run go, whichever of those that a Job makes it is."""
     import asyncio
+    import time
 
     from orchestrator.driver.wishes import is_stop, last_wish
     from orchestrator.report.program import program
 
+    said = time.monotonic()
     while True:
         await asyncio.sleep(_LOOK_SECONDS)
         sight = await lookout.look()
@@ -98,6 +102,9 @@ async def _until_let_go(store: ObjectStore, run: str, lookout: Lookout, watch: J
             return 5
         if sight.state != "driving" and not await _another_comes(sight, watch):
             break
+        if time.monotonic() - said >= _SAY_SECONDS:
+            said = time.monotonic()
+            print(what_stops(sight), file=sys.stderr, flush=True)
     if sight.state == "silent":
         print(
             f"{sight.holder} gives no sign of life for {sight.silent_s:.0f} s. When it wakes up, it stops. "
@@ -107,6 +114,22 @@ async def _until_let_go(store: ObjectStore, run: str, lookout: Lookout, watch: J
         return 5
     print(f"{who_drove(sight)}\n{await _what_is_left(store, run)}")
     return 0
+
+
+def what_stops(sight: Sight) -> str:
+    """Return in one line what a stop that was asked for still waits for."""
+    from orchestrator.interfaces.waits import waiting
+    from orchestrator.report.text import clean, plural
+
+    holder = sight.holder
+    if holder is None or sight.state != "driving":
+        return "waiting: no driver has begun to stop the run; its Job makes the next one"
+    phases = {} if holder.beat is None else holder.beat.phases
+    waits = {} if holder.beat is None else holder.beat.waits
+    now = ", ".join(f"{count:,} {clean(phase, 80)}" for phase, count in sorted(phases.items()))
+    what = f"{plural(sum(phases.values()), 'trial')} of {holder}: {now}" if phases else f"{holder} to let the run go"
+    more = f"; {waiting(waits)}" if waits else ""
+    return f"waiting for {what}{more}; its last sign of life was {sight.silent_s:.0f} s ago"
 
 
 async def _another_comes(sight: Sight, watch: JobWatch | None) -> bool:

@@ -197,8 +197,16 @@ async def claim(store: FileStore, run: str, epoch: int, term_s: float) -> None:
     ],
 )
 def test_a_stop_is_followed_to_the_driver_that_carries_it_out(
-    in_process: Orchestrate, cluster, tmp_path: Path, first: str, then: str, code: int, said: str
+    in_process: Orchestrate,
+    cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    first: str,
+    then: str,
+    code: int,
+    said: str,
 ) -> None:
+    monkeypatch.setattr("orchestrator.cli.steer._SAY_SECONDS", 0.0)
     store = FileStore(tmp_path / "store")
     held = keys.claim("r1", 1) if first == "killed" else keys.release("r1", 1)
     with cluster(followed(store, first, then)):
@@ -208,6 +216,7 @@ def test_a_stop_is_followed_to_the_driver_that_carries_it_out(
         stopped = in_process("stop", "r1", "--store", tmp_path / "store")
     assert stopped.returncode == code, stopped.stderr
     assert said in stopped.stdout + stopped.stderr
+    assert stopped.stderr.startswith("waiting")  # nobody is left alone with a command that says nothing
 
 
 @pytest.mark.parametrize(("reason", "said"), [("ended", "drove it to its end"), ("stopped", "was stopped by anna@box")])

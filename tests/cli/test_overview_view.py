@@ -14,7 +14,7 @@ from overview_cases import shown, sight, snapshots, standing
 
 from orchestrator.cli import watching
 from orchestrator.cli.overview_view import age, driver_words, live_line, next_step, print_status, status_json
-from orchestrator.cli.steer import who_drove
+from orchestrator.cli.steer import what_stops, who_drove
 from orchestrator.driver.lookout import Lookout, Sight
 from orchestrator.driver.process import this_process
 from orchestrator.driver.standing import Standing
@@ -87,6 +87,14 @@ def test_what_trials_wait_for_is_said_and_no_time_is_promised_when_all_do() -> N
     moving = live_line(standing(waiting_sight(4, 2)))
     assert "about 2 min left" in moving
     assert moving.endswith(said)
+
+
+def test_a_stop_says_what_it_waits_for() -> None:
+    assert what_stops(waiting_sight(3, 2)) == (
+        "waiting for 3 trials of process 4711 on box: 3 grading; 2 trials wait: exceeded quota pods: pods=0 in grading; "
+        "1 trial waits: container agent: ErrImagePull:\\x1b[2J; its last sign of life was 3 s ago"
+    )
+    assert what_stops(sight(reason="yielded")).endswith("its Job makes the next one")
 
 
 def test_a_run_that_met_its_limit_says_so_once_and_goes_on_with_a_higher_one() -> None:
