@@ -289,10 +289,19 @@ def scenario(deaths: list[int], seed: int, *, samples: int = 1, leaving: bool = 
             programs.started = started
             server.kubelet.play("t-*", programs.script())
             await live(world, deaths, leaving=leaving)
-            return world
+        await _buried()
+        return world
 
     with contextlib.closing(asyncio.new_event_loop()) as loop:
         return loop.run_until_complete(run())
+
+
+async def _buried() -> None:
+    """End what the dead drivers had begun: a process takes it along."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
 
 
 def check(world: World) -> None:

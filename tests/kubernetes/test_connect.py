@@ -201,3 +201,15 @@ def test_the_proxy_of_the_environment_and_its_exceptions(tmp_path: Path, monkeyp
         monkeypatch.setenv("NO_PROXY", excepted)
         monkeypatch.setenv("no_proxy", excepted)
         assert asyncio.run(connect(file=file)).proxy == proxy
+
+
+def test_a_closed_client_opens_nothing_again() -> None:
+    async def scene() -> None:
+        async with FaultServer() as server:
+            async with Api(server.connection) as api:
+                await api.version()
+            with pytest.raises(ApiError) as caught:
+                await api.version()
+            assert "the client was closed" in str(caught.value)
+
+    asyncio.run(scene())

@@ -57,9 +57,11 @@ class Transport:
         self._session: aiohttp.ClientSession | None = None
         self._tls: ssl.SSLContext | None = None
         self._closing: set[asyncio.Task[None]] = set()
+        self._closed = False
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections. What is sent later fails, as it would without a network: nobody would close its connection."""
+        self._closed = True
         session, self._session = self._session, None
         for task in self._closing:
             task.cancel()
@@ -124,6 +126,9 @@ class Transport:
         """Return the session; a new one after our certificate was replaced. What runs on the old one gets its time."""
         import aiohttp
 
+        if self._closed:
+            msg = "the client was closed"
+            raise aiohttp.ClientConnectionError(msg)
         tls = self._connection.credentials.tls()
         if self._session is None or tls is not self._tls:
             old, self._tls = self._session, tls
