@@ -46,6 +46,7 @@ def test_requests_do_not_see_each_other():
 TESTS = ("test_what_was_seen", "test_the_subject_has_that_kernel_too", "test_requests_do_not_see_each_other")
 SOLVE = """\
 #!/bin/sh
+sleep 5  # longer than a freezer needs that takes a living agent for dead
 grep -qi gvisor /proc/version && kernel=gvisor || kernel=the-nodes
 echo "seen = '$(id -u) $kernel'" > seen.py
 """

@@ -15,7 +15,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from installed_world import image, need_a_cluster
@@ -30,6 +30,7 @@ from orchestrator.records.state import Entry
 from orchestrator.sandbox.kubernetes.names import POD_UID
 from orchestrator.sandbox.kubernetes.render import Owner, render
 from orchestrator.settings import Kubernetes
+from orchestrator.settings.kubernetes import RuntimeClasses
 from orchestrator.spec.bundle import Bundle, Item
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
@@ -83,6 +84,7 @@ class Cluster:
 
     def __init__(self, namespace: str, double: Double, port: int) -> None:
         self.namespace, self.double, self.port = namespace, double, port
+        self.isolation: Literal["container", "gvisor"] = "container"
 
     def spec(self, script: str, **limits: Any) -> SandboxSpec:
         address = f"http://{NODE}:{self.port}"
@@ -101,6 +103,7 @@ class Cluster:
             name=uuid.uuid4().hex[:24],
             command=("sh", "-c", script),
             limits=SandboxLimits(**fields),
+            isolation=self.isolation,
             bundled=tuple(
                 BundledInput(
                     bundle=BundleRef(audience="sandbox", digest=digest, folder=folder), target=target, writable=writable
@@ -112,7 +115,11 @@ class Cluster:
 
     def start(self, script: str, *, change: Any = None, **limits: Any) -> RealPod:
         settings = Kubernetes(
-            pod_image=image("pod"), task_image=image("control"), cpu_request_share=0.02, freeze_seconds=30
+            pod_image=image("pod"),
+            task_image=image("control"),
+            cpu_request_share=0.02,
+            freeze_seconds=30,
+            runtime_classes=RuntimeClasses(gvisor="gvisor"),
         )
         pod = render(self.spec(script, **limits), Owner(run="r", epoch=1), settings)
         if change is not None:
@@ -318,34 +325,39 @@ def test_many_files_in_a_small_freezer(cluster: Cluster) -> None:
     assert len(origins(cluster)) == 20000 + 50 + 4
 
 
-def under_gvisor(spec: dict[str, Any]) -> None:
+@pytest.fixture
+def gvisor(cluster: Cluster) -> Cluster:
+    """The cluster, where it has gVisor and its pods run under it."""
     if "runtimeclass.node.k8s.io/gvisor" not in kubectl("get", "runtimeclass", "-o", "name"):
         pytest.skip("the cluster has no RuntimeClass gvisor")
-    spec["runtimeClassName"] = "gvisor"
+    cluster.isolation = "gvisor"
+    return cluster
 
 
-def test_a_life_under_gvisor(cluster: Cluster) -> None:
-    pod = cluster.start(CHANGE + "ls /proc/self/fd | wc -l; exit 3", change=under_gvisor, memory_bytes=256 << 20)
+def test_a_life_under_gvisor(gvisor: Cluster) -> None:
+    pod = gvisor.start("sleep 4; " + CHANGE + "ls /proc/self/fd | wc -l; exit 3", memory_bytes=256 << 20)
     assert pod.ended("agent")["exitCode"] == 3
-    cluster.double.tell(sealed=True)
+    gvisor.double.tell(sealed=True)
     assert pod.ended("freezer")["exitCode"] == 0
-    assert delivered(cluster).findings == ()
-    assert origins(cluster) == WORDS
+    assert delivered(gvisor).findings == ()
+    assert origins(gvisor) == WORDS
 
 
-def test_an_end_under_gvisor(cluster: Cluster) -> None:
-    pod = cluster.start(CHANGE + "trap '' TERM; sleep 1000", change=under_gvisor, memory_bytes=256 << 20)
-    begun(cluster, pod)
-    kubectl("-n", cluster.namespace, "delete", "pod", pod.name, "--wait=false")
-    assert delivered(cluster).interrupted
-    assert origins(cluster) == WORDS
+def test_an_end_under_gvisor(gvisor: Cluster) -> None:
+    pod = gvisor.start(CHANGE + "trap '' TERM; sleep 1000", memory_bytes=256 << 20)
+    begun(gvisor, pod)
+    time.sleep(2)  # longer than a freezer needs that takes a living agent for dead
+    assert not gvisor.double.reports
+    kubectl("-n", gvisor.namespace, "delete", "pod", pod.name, "--wait=false")
+    assert delivered(gvisor).interrupted
+    assert origins(gvisor) == WORDS
 
 
-def test_under_gvisor_an_agent_against_its_supervisor(cluster: Cluster) -> None:
-    pod = cluster.start(f"python3 -c '{ATTACKS}'", change=under_gvisor, memory_bytes=256 << 20)
-    begun(cluster, pod)
-    cluster.double.tell(stopped="cancelled")
+def test_under_gvisor_an_agent_against_its_supervisor(gvisor: Cluster) -> None:
+    pod = gvisor.start(f"python3 -c '{ATTACKS}'", memory_bytes=256 << 20)
+    begun(gvisor, pod)
+    gvisor.double.tell(stopped="cancelled")
     assert pod.ended("agent")["exitCode"] == 125
-    cluster.double.tell(sealed=True)
-    assert delivered(cluster).interrupted is False
-    assert cluster.double.parts["output"] == b"held\n"
+    gvisor.double.tell(sealed=True)
+    assert delivered(gvisor).interrupted is False
+    assert gvisor.double.parts["output"] == b"held\n"
