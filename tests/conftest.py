@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+sys.path.append(str(Path(__file__).parent / "records"))  # made
 settings.register_profile("suite", deadline=None)  # a slow machine is no failure
 settings.load_profile("suite")
 

@@ -13,10 +13,10 @@ import uuid
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from made import DIGEST, made_run, made_task
 from ray.exceptions import RayActorError
 
 from orchestrator.driver.breaker import Breaker
@@ -32,51 +32,21 @@ from orchestrator.interfaces import AgentProgram, Allowance, Door, Ending, Froze
 from orchestrator.records import keys
 from orchestrator.records.base import BlobRef
 from orchestrator.records.ids import launch_id
-from orchestrator.records.manifest import Bundles, Code, ManifestAgent, ManifestTask, RunManifest
+from orchestrator.records.manifest import RunManifest
 from orchestrator.records.outcome import Exit, Seal
 from orchestrator.records.usage import NOTHING_USED
 from orchestrator.records.verdict import Verdict
 from orchestrator.sandbox.kept import OnThisMachine
-from orchestrator.spec.agent import Agent
-from orchestrator.spec.task import Budgets, Environment
 from orchestrator.storage.file import FileStore
 from orchestrator.trial.allowance import Unlimited
 from orchestrator.trial.crew import Crew
 from orchestrator.trial.lost import Undertaker
 
-DIGEST = "sha256:" + "0" * 64
 RUN = "r1"
 
 
 def manifest_of(trials: int, max_launches: int = 3) -> RunManifest:
-    task = ManifestTask(
-        id="t",
-        version=1,
-        digest=DIGEST,
-        kind="capability",
-        tier=1,
-        expect="complete",
-        environment=Environment(),
-        budgets=Budgets(),
-        samples=trials,
-        bundles=Bundles(sandbox=DIGEST, world=DIGEST, graders=DIGEST),
-    )
-    return RunManifest(
-        run=RUN,
-        created_at=datetime(2026, 1, 1, tzinfo=UTC),
-        orchestrate_version="0",
-        code=Code(),
-        suite="s",
-        suite_digest=DIGEST,
-        metric="pass_rate",
-        k=1,
-        tasks=(task,),
-        agents=(ManifestAgent(name="a", digest=DIGEST, agent=Agent(type="nop")),),
-        seed=7,
-        backend="fake",
-        pool="inline",
-        max_launches=max_launches,
-    )
+    return made_run(made_task(samples=trials), run=RUN, backend="fake", max_launches=max_launches)
 
 
 async def at_once() -> None: ...

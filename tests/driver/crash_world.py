@@ -15,13 +15,13 @@ import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
 import orjson
 import pytest
+from made import made_agent, made_run, made_task
 from memory_store import Memory, kind
 
 from grader_service.evidence import NothingToGradeError, find_trial
@@ -39,7 +39,7 @@ from orchestrator.records import keys
 from orchestrator.records.base import BlobRef
 from orchestrator.records.ids import TrialId, launch_id
 from orchestrator.records.lease import Process
-from orchestrator.records.manifest import Bundles, Code, ManifestAgent, ManifestTask, RunManifest
+from orchestrator.records.manifest import RunManifest
 from orchestrator.records.outcome import Exit, Seal
 from orchestrator.records.state import FrozenState
 from orchestrator.records.usage import Usage
@@ -47,7 +47,7 @@ from orchestrator.records.verdict import CheckResult, Verdict
 from orchestrator.sandbox.kept import OnThisMachine
 from orchestrator.settings import Settings
 from orchestrator.spec.agent import Agent, Price
-from orchestrator.spec.task import Budgets, Environment
+from orchestrator.spec.task import Budgets
 
 RUN = "r"
 _DIGEST = "sha256:" + "d" * 64
@@ -471,33 +471,11 @@ class _Silent:
 
 
 def _manifest() -> RunManifest:
-    environment, budgets = Environment(), Budgets(max_cost_usd=DEAREST)
-    bundles = Bundles(sandbox=_DIGEST, world=_DIGEST, graders=_DIGEST)
-    tasks = [
-        ManifestTask(
-            id=name, version=1, digest=_DIGEST, kind="capability", tier=1, expect="complete",
-            environment=environment, budgets=budgets, samples=1, bundles=bundles,
-        )
-        for name in ("one", "two")
-    ]  # fmt: skip
+    tasks = [made_task(name, budgets=Budgets(max_cost_usd=DEAREST)) for name in ("one", "two")]
     model = "local/played"
     agent = Agent(type="react", models={"main": model}, prices={model: Price(input=10, output=10)})
-    return RunManifest(
-        run=RUN,
-        created_at=datetime(2026, 3, 2, tzinfo=UTC),
-        orchestrate_version="0",
-        code=Code(),
-        suite="played",
-        suite_digest=_DIGEST,
-        metric="pass_rate",
-        k=1,
-        tasks=tuple(tasks),
-        agents=tuple(ManifestAgent(name=name, digest=_DIGEST, agent=agent) for name in ("a", "b")),
-        seed=7,
-        backend="played",
-        pool="inline",
-        max_launches=6,
-    )
+    agents = tuple(made_agent(name, agent) for name in ("a", "b"))
+    return made_run(*tasks, agents=agents, run=RUN, suite="played", backend="played", max_launches=6)
 
 
 def play(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Callable[..., World]:

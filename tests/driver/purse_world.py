@@ -4,57 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import random
-from datetime import UTC, datetime
+
+from made import made_agent, made_run, made_task
 
 from orchestrator.errors import NotFoundError
 from orchestrator.plan.trials import all_trials
 from orchestrator.records import keys
 from orchestrator.records.ids import TrialId
-from orchestrator.records.manifest import Bundles, Code, ManifestAgent, ManifestTask, RunManifest
 from orchestrator.records.outcome import Outcome, Times
 from orchestrator.records.termination import outcome_class
 from orchestrator.records.usage import Usage
 from orchestrator.spec.agent import Agent, Price
-from orchestrator.spec.task import Budgets, Environment
+from orchestrator.spec.task import Budgets
 
-DIGEST = "sha256:" + "0" * 64
 PRICES = {"x/m": Price(input=1, output=40)}
 
 
 def costly_task(name, nano_usd, samples=1):
     budgets = Budgets(max_cost_usd=nano_usd / 1e9) if nano_usd else Budgets()
-    return ManifestTask(
-        id=name,
-        version=1,
-        digest=DIGEST,
-        kind="capability",
-        tier=1,
-        expect="complete",
-        environment=Environment(),
-        budgets=budgets,
-        samples=samples,
-        bundles=Bundles(sandbox=DIGEST, world=DIGEST, graders=DIGEST),
-    )
+    return made_task(name, budgets=budgets, samples=samples)
 
 
 def costly_run(*tasks, models=("x/m",)):
     kind = "react" if models else "nop"
     agent = Agent(type=kind, models={str(n): model for n, model in enumerate(models)})
-    return RunManifest(
-        run="r1",
-        created_at=datetime(2026, 1, 1, tzinfo=UTC),
-        orchestrate_version="0",
-        code=Code(),
-        suite="s",
-        suite_digest=DIGEST,
-        metric="pass_rate",
-        k=1,
-        tasks=tasks,
-        agents=(ManifestAgent(name="a", digest=DIGEST, agent=agent),),
-        seed=7,
-        backend="bubblewrap",
-        pool="inline",
-    )
+    return made_run(*tasks, agents=(made_agent(agent=agent),))
 
 
 def trial(manifest, name, sample=1):

@@ -5,54 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from made import made_run, made_task
 
 from orchestrator.driver.execute import Execution
 from orchestrator.driver.lease import read_holder
 from orchestrator.driver.local import Local
 from orchestrator.errors import SandboxError, StoreError
 from orchestrator.records.lease import Wish
-from orchestrator.records.manifest import Bundles, Code, ManifestAgent, ManifestTask, RunManifest
+from orchestrator.records.manifest import RunManifest
 from orchestrator.settings import Settings
-from orchestrator.spec.agent import Agent
-from orchestrator.spec.task import Budgets, Environment
 from orchestrator.storage.file import FileStore
-
-DIGEST = "sha256:" + "0" * 64
 
 
 def manifest() -> RunManifest:
-    task = ManifestTask(
-        id="t",
-        version=1,
-        digest=DIGEST,
-        kind="capability",
-        tier=1,
-        expect="complete",
-        environment=Environment(),
-        budgets=Budgets(),
-        samples=3,
-        bundles=Bundles(sandbox=DIGEST, world=DIGEST, graders=DIGEST),
-    )
-    return RunManifest(
-        run="r",
-        created_at=datetime(2026, 3, 2, tzinfo=UTC),
-        orchestrate_version="0",
-        code=Code(),
-        suite="s",
-        suite_digest=DIGEST,
-        metric="pass_rate",
-        k=1,
-        tasks=(task,),
-        agents=(ManifestAgent(name="a", digest=DIGEST, agent=Agent(type="nop")),),
-        seed=1,
-        backend="kubernetes",
-        pool="inline",
-    )
+    return made_run(made_task(samples=3), run="r", backend="kubernetes")
 
 
 class Pods:

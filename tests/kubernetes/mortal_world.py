@@ -13,13 +13,13 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, cast
 
 from aiohttp import web
 from fault_kubelet import Play
 from fault_server import FaultServer
 from launch_world import QUICK, Life, PlayedGateway
+from made import made_run, made_task
 from memory_store import Memory, kind
 from pod_world import DIGEST, RUN, SETTINGS
 
@@ -29,15 +29,13 @@ from orchestrator.interfaces import AgentProgram
 from orchestrator.plan.trials import all_trials, remaining
 from orchestrator.records import keys
 from orchestrator.records.ids import TrialId, launch_id
-from orchestrator.records.manifest import Bundles, Code, ManifestAgent, ManifestTask, RunManifest
+from orchestrator.records.manifest import ManifestAgent, ManifestTask, RunManifest
 from orchestrator.records.outcome import Outcome
 from orchestrator.records.verdict import Verdict
 from orchestrator.sandbox.kubernetes import names
 from orchestrator.sandbox.kubernetes.backend import KubernetesBackend
 from orchestrator.sandbox.kubernetes.connect import Connection
 from orchestrator.sandbox.kubernetes.lease import Beat
-from orchestrator.spec.agent import Agent
-from orchestrator.spec.task import Budgets, Environment
 from orchestrator.trial.allowance import Unlimited
 from orchestrator.trial.crew import Crew
 from orchestrator.trial.run import grade, run_trial
@@ -237,33 +235,7 @@ def _render(agent: ManifestAgent, task: ManifestTask, registration: Any) -> Agen
 
 
 def manifest(samples: int) -> RunManifest:
-    task = ManifestTask(
-        id="t",
-        version=1,
-        digest=DIGEST,
-        kind="capability",
-        tier=1,
-        expect="complete",
-        environment=Environment(),
-        budgets=Budgets(),
-        samples=samples,
-        bundles=Bundles(sandbox=DIGEST, world=DIGEST, graders=DIGEST),
-    )
-    return RunManifest(
-        run=RUN,
-        created_at=datetime(2026, 3, 2, tzinfo=UTC),
-        orchestrate_version="0",
-        code=Code(),
-        suite="s",
-        suite_digest=DIGEST,
-        metric="pass_rate",
-        k=1,
-        tasks=(task,),
-        agents=(ManifestAgent(name="a", digest=DIGEST, agent=Agent(type="nop")),),
-        seed=1,
-        backend="kubernetes",
-        pool="inline",
-    )
+    return made_run(made_task(samples=samples), run=RUN, backend="kubernetes")
 
 
 async def live(world: World, deaths: list[int], *, leaving: bool) -> None:

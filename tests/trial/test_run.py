@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import pytest
+from made import made_agent, made_task
 
 from orchestrator.errors import GatewayError, InfrastructureError, LeaseLostError, SandboxError, StoreError
 from orchestrator.interfaces import AgentProgram, Door, Ending, Frozen, PlannedTrial, Registration, RelaySink
 from orchestrator.records.base import BlobRef
 from orchestrator.records.ids import TrialId
-from orchestrator.records.manifest import Bundles, ManifestAgent, ManifestTask
 from orchestrator.records.outcome import Exit, Outcome, Seal
 from orchestrator.records.usage import Usage
 from orchestrator.spec.agent import Agent
-from orchestrator.spec.task import Budgets, Environment
 from orchestrator.storage.file import FileStore
 from orchestrator.trial.allowance import Unlimited
 from orchestrator.trial.crew import Crew
@@ -61,28 +60,13 @@ def test_services_that_are_gone_use_up_no_launch(tmp_path: Path) -> None:
     assert asyncio.run(run()) == []
 
 
-DIGEST = "sha256:" + "0" * 64
 TRIAL = TrialId("t", "a", 1)
 SPENT = Usage(output=10, cost_nano_usd=1_234)
 
 
 def planned(*models: str, launches: int = 1) -> PlannedTrial:
-    task = ManifestTask(
-        id="t",
-        version=1,
-        digest=DIGEST,
-        kind="capability",
-        tier=1,
-        expect="complete",
-        environment=Environment(),
-        budgets=Budgets(),
-        samples=1,
-        bundles=Bundles(sandbox=DIGEST, world=DIGEST, graders=DIGEST),
-    )
     agent = Agent(type="react" if models else "nop", models={name: name for name in models})
-    return PlannedTrial(
-        id=TRIAL, task=task, agent=ManifestAgent(name="a", digest=DIGEST, agent=agent), seed=1, launches_left=launches
-    )
+    return PlannedTrial(id=TRIAL, task=made_task(), agent=made_agent(agent=agent), seed=1, launches_left=launches)
 
 
 class SealsOnly:

@@ -1,0 +1,52 @@
+"""Manifests for tests that are about something else: say what matters to the test, the rest is as small as it can be."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from orchestrator.records.manifest import Bundles, Code, ManifestAgent, ManifestTask, RunManifest
+from orchestrator.spec.agent import Agent
+from orchestrator.spec.task import Budgets, Environment
+
+DIGEST = "sha256:" + "0" * 64
+"""Of everything."""
+
+
+def made_task(name: str = "t", *, solutions: dict[str, str] | None = None, **more: Any) -> ManifestTask:
+    """Return a task; ``more`` are fields of it."""
+    fields: dict[str, Any] = {
+        "version": 1,
+        "digest": DIGEST,
+        "kind": "capability",
+        "tier": 1,
+        "expect": "complete",
+        "environment": Environment(),
+        "budgets": Budgets(),
+        "samples": 1,
+        "bundles": Bundles(sandbox=DIGEST, world=DIGEST, graders=DIGEST, solutions=solutions or {}),
+    }
+    return ManifestTask(**{**fields, "id": name, **more})
+
+
+def made_agent(name: str = "a", agent: Agent | None = None) -> ManifestAgent:
+    """Return an agent that does nothing, or this one."""
+    return ManifestAgent(name=name, digest=DIGEST, agent=agent or Agent(type="nop"))
+
+
+def made_run(*tasks: ManifestTask, agents: tuple[ManifestAgent, ...] = (), **more: Any) -> RunManifest:
+    """Return a run of these tasks, or of one, by these agents, or by one; ``more`` are fields of it."""
+    fields: dict[str, Any] = {
+        "run": "r1",
+        "created_at": datetime(2026, 1, 1, tzinfo=UTC),
+        "orchestrate_version": "0",
+        "code": Code(),
+        "suite": "s",
+        "suite_digest": DIGEST,
+        "metric": "pass_rate",
+        "k": 1,
+        "seed": 7,
+        "backend": "bubblewrap",
+        "pool": "inline",
+    }
+    return RunManifest(**{**fields, "tasks": tasks or (made_task(),), "agents": agents or (made_agent(),), **more})
