@@ -15,7 +15,9 @@ from installed_world import Release
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 
 CONSTANT = 60
-"""Requests of a run that do not grow with its trials: questions about its rights, lists, watches that are opened again."""
+"""Requests of a run that do not grow with its trials: questions about its rights and about pods of each shape, lists, watches that are
+opened again.
+"""
 
 
 @pytest.mark.parametrize("trials", [20, pytest.param(200, marks=pytest.mark.slow)])
@@ -49,4 +51,5 @@ def test_one_pod_and_at_most_three_requests_for_each_trial(ready: Release, tmp_p
 
 def _object(event: dict) -> str:
     about = event.get("objectRef") or {}
-    return "/".join(filter(None, [about.get("resource", event["requestURI"]), about.get("subresource")]))
+    name = "/".join(filter(None, [about.get("resource", event["requestURI"]), about.get("subresource")]))
+    return f"{name}, not made" if "dryRun=" in event["requestURI"] else name
