@@ -120,8 +120,11 @@ def test_a_full_quota_is_waited_for() -> None:
             await asyncio.sleep(0.2)
         creator = Creator(api, Limiter(50.0))
         held = [await creator.create(namespace, pod(f"t-{number}")) for number in range(2)]
-        left = {asyncio.ensure_future(creator.create(namespace, pod(f"t-{number}"))) for number in range(2, 5)}
-        while "exceeded quota: pods, requested: pods=1, used: pods=2" not in creator.waiting:
+        waits: list[str] = []
+        left = {
+            asyncio.ensure_future(creator.create(namespace, pod(f"t-{number}"), waits.append)) for number in range(2, 5)
+        }
+        while sum("exceeded quota pods: pods=2" in said for said in waits) < 3:
             await asyncio.sleep(0.1)
         while held:
             made = held.pop().pod["metadata"]
@@ -130,7 +133,7 @@ def test_a_full_quota_is_waited_for() -> None:
                 done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
                 held += [each.result() for each in done]
             assert len(await api.list(PODS, namespace)) <= 2
-        assert not creator.waiting
+        assert waits.count("") == 3
 
     use(scenario)
 

@@ -666,6 +666,7 @@ def test_where_containers_do_not_share_locks_a_pod_that_is_ended_waits_for_the_n
     pod.plan["shared_lock"] = False
     agent = Agent(pod)
     agent.kill()
+    (pod.path("log") / "ending").touch()  # a supervisor makes it when it starts
     process = started(pod)
     process.send_signal(signal.SIGTERM)
     until((pod.path("ctl") / "stop").exists)

@@ -183,8 +183,11 @@ class Orders:
         return taken is not None and time.monotonic() - taken >= SETTLE_SECONDS
 
     def _has_ended(self) -> bool:
-        """Return whether the supervisor says so. The agent can write that, too."""
-        return os.path.lexists(f"{self._places.log}/ending")
+        """Return whether the supervisor says so: the file is there from the start and written at the end. The agent can write it, too."""
+        try:
+            return os.lstat(f"{self._places.log}/ending").st_size > 0
+        except OSError:
+            return False
 
     def _has_started(self) -> bool:
         return self._lock.awaited or self._lock.is_held() or os.path.lexists(f"{self._places.log}/started")
