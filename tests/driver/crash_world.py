@@ -21,7 +21,7 @@ from typing import Any, cast
 
 import orjson
 import pytest
-from made import made_agent, made_run, made_task
+from made import Silent, made_agent, made_run, made_task
 from memory_store import Memory, kind
 
 from grader_service.evidence import NothingToGradeError, find_trial
@@ -421,7 +421,7 @@ class Life:
             concurrency=2,
             cluster=None,
         )
-        execution = await local.run(manifest, _Silent(), cast("Any", _Operator(self)))
+        execution = await local.run(manifest, Silent(), cast("Any", _Operator(self)))
         if self.sandboxes.open_now:
             self.world.broken.append(f"{self.sandboxes.open_now} sandboxes are left")
         if execution.limited is not None:
@@ -460,14 +460,6 @@ class _Operator:
         self._life.pool = pool
 
     async def requested(self, request: object) -> None: ...
-
-
-class _Silent:
-    def begins(self, *_: object) -> None: ...
-    def phase(self, *_: object) -> None: ...
-    def waits(self, *_: object) -> None: ...
-    def launch_failed(self, *_: object) -> None: ...
-    def ended(self, *_: object) -> None: ...
 
 
 def _manifest() -> RunManifest:

@@ -6,6 +6,7 @@ A gateway or a node that goes away takes many launches along, and is one failure
 from __future__ import annotations
 
 import pytest
+from made import Silent
 
 from orchestrator.driver.breaker import LIMIT, Breaker
 from orchestrator.interfaces import TrialEnd
@@ -15,14 +16,6 @@ from orchestrator.records.usage import NOTHING_USED
 from orchestrator.records.verdict import Verdict
 
 TRIAL = TrialId("t", "a", 1)
-
-
-class Silent:
-    def phase(self, *_: object) -> None: ...
-    def begins(self, *_: object) -> None: ...
-    def waits(self, *_: object) -> None: ...
-    def launch_failed(self, *_: object) -> None: ...
-    def ended(self, *_: object) -> None: ...
 
 
 def result() -> TrialEnd:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from made import made_run, made_task
+from made import Silent, made_run, made_task
 
 from orchestrator.driver.execute import Execution
 from orchestrator.driver.lease import read_holder
@@ -73,14 +73,6 @@ class AtOnce:
         self._stopping = asyncio.create_task(pool.stop())
 
     async def requested(self, wish: Wish) -> None: ...
-
-
-class Silent:
-    def phase(self, *_: object) -> None: ...
-    def begins(self, *_: object) -> None: ...
-    def waits(self, *_: object) -> None: ...
-    def launch_failed(self, *_: object) -> None: ...
-    def ended(self, *_: object) -> None: ...
 
 
 @pytest.mark.parametrize("failing", [False, True])

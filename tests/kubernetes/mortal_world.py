@@ -19,7 +19,7 @@ from aiohttp import web
 from fault_kubelet import Play
 from fault_server import FaultServer
 from launch_world import QUICK, Life, PlayedGateway
-from made import made_run, made_task
+from made import Silent, made_run, made_task
 from memory_store import Memory, kind
 from pod_world import DIGEST, RUN, SETTINGS
 
@@ -161,7 +161,7 @@ class Driver:
                 gateway=gateway,
                 grader=cast("Any", Grader(self)),
                 render=_render,
-                observer=_Silent(),
+                observer=Silent(),
                 writer_id=f"driver-{self.number}",
                 ready=_at_once,
                 hold=_at_once,
@@ -217,14 +217,6 @@ class Grader:
             world.graded[str(trial)] += 1
         await self._driver.at("after grade")
         return verdict
-
-
-class _Silent:
-    def phase(self, *_: object) -> None: ...
-    def begins(self, *_: object) -> None: ...
-    def waits(self, *_: object) -> None: ...
-    def launch_failed(self, *_: object) -> None: ...
-    def ended(self, *_: object) -> None: ...
 
 
 async def _at_once() -> None: ...

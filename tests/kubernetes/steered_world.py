@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from launch_world import QUICK, PlayedGateway
+from made import Silent
 from memory_store import Memory
 from mortal_world import SHARDS, Driver, Grader, Guarded, MortalLife, WatchedServer, World, manifest
 from pod_world import RUN
@@ -61,17 +62,12 @@ class _Services:
     async def ready(self) -> None: ...
 
 
-class _Hears:
+class _Hears(Silent):
     def __init__(self) -> None:
         self.waits_for: list[str] = []
 
     def waits(self, trial: TrialId, why: str) -> None:
         self.waits_for.append(why)
-
-    def phase(self, *_: object) -> None: ...
-    def begins(self, *_: object) -> None: ...
-    def launch_failed(self, *_: object) -> None: ...
-    def ended(self, *_: object) -> None: ...
 
 
 class SteeredDriver(Driver):

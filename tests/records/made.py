@@ -1,4 +1,4 @@
-"""Manifests for tests that are about something else: say what matters to the test, the rest is as small as it can be."""
+"""What tests need that are about something else: manifests of which they say what matters, and an observer that tells nobody."""
 
 from __future__ import annotations
 
@@ -50,3 +50,13 @@ def made_run(*tasks: ManifestTask, agents: tuple[ManifestAgent, ...] = (), **mor
         "pool": "inline",
     }
     return RunManifest(**{**fields, "tasks": tasks or (made_task(),), "agents": agents or (made_agent(),), **more})
+
+
+class Silent:
+    """An observer of trials that nobody listens to."""
+
+    def phase(self, *_: object) -> None: ...
+    def begins(self, *_: object) -> None: ...
+    def waits(self, *_: object) -> None: ...
+    def launch_failed(self, *_: object) -> None: ...
+    def ended(self, *_: object) -> None: ...

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import pytest
-from made import made_agent, made_task
+from made import Silent, made_agent, made_task
 
 from orchestrator.errors import GatewayError, InfrastructureError, LeaseLostError, SandboxError, StoreError
 from orchestrator.interfaces import AgentProgram, Door, Ending, Frozen, PlannedTrial, Registration, RelaySink
@@ -22,14 +22,6 @@ from orchestrator.storage.file import FileStore
 from orchestrator.trial.allowance import Unlimited
 from orchestrator.trial.crew import Crew
 from orchestrator.trial.run import run_trial
-
-
-class Silent:
-    def phase(self, *_: object) -> None: ...
-    def begins(self, *_: object) -> None: ...
-    def waits(self, *_: object) -> None: ...
-    def launch_failed(self, *_: object) -> None: ...
-    def ended(self, *_: object) -> None: ...
 
 
 def test_services_that_are_gone_use_up_no_launch(tmp_path: Path) -> None:
