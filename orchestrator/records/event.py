@@ -1,4 +1,4 @@
-"""One line of a trajectory: what the gateway saw, in order."""
+"""One line of a trajectory: what the gateway saw, in order. The fields of each type are listed in ``orchestrator/trace/FORMAT.md``."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ EventType = Literal[
     "model_error",
     "tool_call",
     "tool_result",
+    "egress",
     "budget",
     "finish",
     "refusal",
