@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib
 import logging
+import sys
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
@@ -13,9 +16,11 @@ from orchestrator.gateway.findings import printable
 from orchestrator.gateway.launch import Launch
 from orchestrator.gateway.refusal import Refusal
 from orchestrator.gateway.tokens import TokenMint, bearer
-from orchestrator.gateway.tools import call_tool, list_tools
+from orchestrator.gateway.tools import list_tools, post_tool
 
 log = logging.getLogger(__name__)
+
+_MCP = "orchestrator.gateway.mcp_server"
 
 _LATER = {
     "/v1/responses": "the Responses API",
@@ -23,7 +28,6 @@ _LATER = {
     "/v1/messages/count_tokens": "token counting",
     "/v1/embeddings": "embeddings",
     "/v1/completions": "plain completions",
-    "/mcp": "MCP",
 }
 """Endpoints that exist elsewhere: refused by name."""
 
@@ -62,9 +66,11 @@ class AgentSide:
             return web.json_response({"ok": True})
         self._authorise(launch, request)
         if (method, path) == ("GET", "/tools"):
-            return list_tools()
+            return list_tools(launch)
         if (method, path) == ("GET", "/v1/models"):
             return _models(launch)
+        if path == "/mcp":
+            return await _mcp(launch, request)
         if method == "POST" and (path == "/v1/chat/completions" or path.startswith("/tools/")):
             with launch.buffered.holding() as holding:
                 body = await read_json(request, launch.config.limits, holding)
@@ -72,7 +78,7 @@ class AgentSide:
                     raise _over()
                 if path == "/v1/chat/completions":
                     return await chat(launch, body)
-                return call_tool(launch, path.removeprefix("/tools/"), body)
+                return await post_tool(launch, path.removeprefix("/tools/"), body)
         raise _unknown(method, path)
 
     def _authorise(self, launch: Launch, request: web.BaseRequest) -> None:
@@ -89,6 +95,14 @@ class AgentSide:
             raise Refusal(403, "wrong_token", msg, finding=True, close=True)
         if launch.sealing:
             raise _over()
+
+
+async def _mcp(launch: Launch, request: web.BaseRequest) -> web.StreamResponse:
+    if _MCP not in sys.modules:  # the protocol's types take 0.15 s to load, which nobody else shall wait for
+        await asyncio.to_thread(importlib.import_module, _MCP)
+    from orchestrator.gateway.mcp_server import answer_mcp
+
+    return await answer_mcp(launch, request)
 
 
 def _models(launch: Launch) -> web.Response:
@@ -109,6 +123,6 @@ def _unknown(method: str, path: str) -> Refusal:
         return Refusal(404, "unsupported_endpoint", msg, code=path, close=method != "GET")
     msg = (
         f"there is no {printable(method, 20)} {printable(path, 100)} here; there are GET /healthz, GET /tools, GET /v1/models, "
-        "POST /tools/finish, POST /v1/chat/completions"
+        "POST /tools/NAME, POST /mcp, POST /v1/chat/completions"
     )
     return Refusal(404, "not_found", msg, close=method != "GET")

@@ -110,7 +110,9 @@ async def _call(launch: Launch, route: Route, body: dict[str, Any]) -> dict[str,
         async with launch.turns:
             number = launch.transcript.request(route.model, body)
             answer = await _complete(launch, route, body, number)
-        usage, calls = _used(launch, route, body, answer), len(tool_calls(answer))
+        usage, asked = _used(launch, route, body, answer), tool_calls(answer)
+        calls = len(asked)
+        launch.tools.announced(_called(asked))
         return answer
     except ProviderError as error:
         if error.charged_characters:
@@ -171,6 +173,11 @@ def _budget(launch: Launch, spent: BudgetSpentError) -> Refusal:
 def _names(body: dict[str, Any]) -> set[str]:
     names = (tool[tool["type"]].get("name") for tool in body.get("tools") or ())
     return {name for name in names if isinstance(name, str)}
+
+
+def _called(calls: list[dict[str, Any]]) -> list[str | None]:
+    functions = [call.get("function") for call in calls]
+    return [name if isinstance(f, dict) and isinstance(name := f.get("name"), str) else None for f in functions]
 
 
 def _forget(launch: Launch, task: asyncio.Task[Any]) -> None:

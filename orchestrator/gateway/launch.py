@@ -18,6 +18,7 @@ from orchestrator.gateway.listener import LaunchListener
 from orchestrator.gateway.meter import Meter
 from orchestrator.gateway.pod import LaunchPod
 from orchestrator.gateway.refusal import Refusal
+from orchestrator.gateway.toolbox import Toolbox
 from orchestrator.gateway.transcript import Transcript
 from orchestrator.gateway.wire import LaunchBody, LaunchNews, Orders, Part, StopWord
 from orchestrator.interfaces import Trajectory
@@ -57,6 +58,7 @@ class Launch:
         """Until when they are, in seconds since 1970."""
         self.minted_until = 0
         """The same as the tokens say it themselves, who cannot know when a pod will begin: never earlier."""
+        self.tools = Toolbox()  # what the gateway offers beside models
         self.finish: FinalAnswer | None = None
         self.models: set[str] = set()
         self.request_failure: RequestFailure | None = None

@@ -2,7 +2,8 @@
 
 A call takes its step before it is sent, so parallel calls can never exceed the step limit; tokens and costs are known only
 afterwards, so those limits can be exceeded by the calls that were in flight when they were reached. Tool calls are counted
-in model answers: an answer that would exceed their limit is withheld.
+in model answers: an answer that would exceed their limit is withheld. Calls of the gateway's own tools that no model asked for are counted
+as they come.
 """
 
 from __future__ import annotations
@@ -74,6 +75,19 @@ class Meter:
             if self.tool_calls + tool_calls > self.budgets.max_tool_calls:
                 raise self.spend("tool_call_cap")
             self.tool_calls += tool_calls
+
+    def admit_tool_call(self, *, is_counted: bool) -> None:
+        """Admit a call of one of the gateway's tools, and count it unless it was counted in a model's answer.
+
+        Raises BudgetSpentError.
+        """
+        if self.spent:
+            raise self.spend(self.spent)
+        if is_counted:
+            return
+        if self.tool_calls >= self.budgets.max_tool_calls:
+            raise self.spend("tool_call_cap")
+        self.tool_calls += 1
 
     def spend(self, reason: BudgetReason) -> BudgetSpentError:
         """Note that a limit was reached; the first one stays. Returns the error to raise."""

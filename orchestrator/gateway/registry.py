@@ -15,6 +15,7 @@ from orchestrator.gateway.agent import AgentSide
 from orchestrator.gateway.body import Pool
 from orchestrator.gateway.config import CommonConfig
 from orchestrator.gateway.door import DoorError
+from orchestrator.gateway.finish import finish_tool
 from orchestrator.gateway.launch import Launch
 from orchestrator.gateway.listener import LaunchListener
 from orchestrator.gateway.models import Models
@@ -232,6 +233,7 @@ class Registry:
         routes = await self.models.routes(body)
         trajectory = await self._trajectories.open(body.id)
         launch = Launch(body, trajectory, routes, self._config, self._pool)
+        launch.tools.add(finish_tool(launch))
         facts = body.model_dump(mode="json", include={"run", "trial", "launch", "models", "budgets", "seed"})
         trajectory.append("launch", "gateway", facts)
         self._keep(launch)

@@ -1,107 +1,118 @@
-"""Tools that the gateway itself offers. This version has one: ``finish``."""
+"""Calls of the gateway's own tools: what is admitted and counted, what is recorded, and the plain HTTP form.
+
+The limit of tool calls counts what models ask for, in their answers. A call of a tool here that a model has asked for is that same call;
+one that a program makes by itself counts when it comes. What is recorded is bounded by that limit, since nothing else is admitted.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import Any
 
 from aiohttp import web
-from pydantic import ValidationError
+from pydantic import JsonValue
 
 from orchestrator.gateway.findings import printable
 from orchestrator.gateway.launch import Launch
+from orchestrator.gateway.meter import BudgetSpentError
 from orchestrator.gateway.refusal import Refusal
-from orchestrator.records.state import FinalAnswer
-from orchestrator.spec.base import canonical_json
-
-_LONGEST_MESSAGE = 64 << 10
-_MOST_FIELDS = 32
-_LONGEST_FIELD = 4096
-
-FINISH: dict[str, Any] = {
-    "type": "function",
-    "function": {
-        "name": "finish",
-        "description": "End the work and say how it ended. Only the first call counts.",
-        "parameters": {
-            "type": "object",
-            "additionalProperties": False,
-            "required": ["status"],
-            "properties": {
-                "status": {
-                    "type": "string",
-                    "enum": ["completed", "declined", "asked"],
-                    "description": "completed: the work is done. declined: it must not or cannot be done. "
-                    "asked: a question must be answered first.",
-                },
-                "message": {"type": "string", "description": "What was done, why it was declined, or the question."},
-                "confidence": {
-                    "anyOf": [
-                        {"type": "string", "enum": ["low", "medium", "high"]},
-                        {"type": "number", "minimum": 0, "maximum": 1},
-                    ],
-                    "description": "How sure you are that the result is right.",
-                },
-                "escalation": {
-                    "type": "object",
-                    "additionalProperties": {"type": "string"},
-                    "description": "Fields for the person who takes over, for example the missing permission.",
-                },
-            },
-        },
-    },
-}
+from orchestrator.gateway.toolbox import ArgumentsError, Effect, Tool, ToolAnswer, Via
 
 
-def list_tools() -> web.Response:
-    """``GET /tools``: JSON Schema of each tool, in the shape that goes into a model request."""
-    return web.json_response({"tools": [FINISH]})
+def list_tools(launch: Launch) -> web.Response:
+    """``GET /tools``: the tools in the shape that goes into a model request, arguments as JSON Schema."""
+    found = [
+        {
+            "type": "function",
+            "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema},
+        }
+        for tool in launch.tools.all()
+    ]
+    return web.json_response({"tools": found})
 
 
-def call_tool(launch: Launch, name: str, arguments: dict[str, Any]) -> web.Response:
+async def post_tool(launch: Launch, name: str, arguments: dict[str, Any]) -> web.Response:
     """``POST /tools/NAME``. Raises Refusal."""
-    if name != "finish":
+    answer = await asyncio.shield(begin_call(launch, name, arguments, "http"))
+    left = launch.meter.left()
+    if answer.outcome == "ok":
+        return web.json_response(answer.data, headers=left)
+    error = {"type": answer.kind, "code": name, "message": answer.message, "param": None}
+    return web.json_response({"error": error}, status=answer.status, headers=left)
+
+
+def begin_call(launch: Launch, name: str, arguments: dict[str, Any], via: Via) -> asyncio.Task[ToolAnswer]:
+    """Let a tool do its work; return the task, which may be cancelled. Raises Refusal for an unknown tool and when a limit is reached.
+
+    The call belongs to the launch, not to a connection: whoever waits for it shields it, and a seal waits for it.
+    """
+    tool = launch.tools.find(name)
+    if tool is None:
         msg = f"there is no tool {printable(name, 60)!r}; GET /tools lists them"
         raise Refusal(404, "unknown_tool", msg)
-    answer = final_answer(arguments)
     if launch.finish is not None:
         msg = f"the trial has been finished as {launch.finish.status!r} before; only the first call counts"
         raise Refusal(409, "already_finished", msg)
-    launch.trajectory.append("tool_call", "gateway", {"name": "finish", "arguments": arguments})
-    launch.finish = answer
-    launch.trajectory.append("finish", "gateway", answer.model_dump(mode="json"))
-    return web.json_response({"ok": True, "status": answer.status})
+    effect, problem = _prepared(tool, arguments)
+    _admit(launch, tool, is_free=tool.is_free and effect is not None)
+    call: dict[str, JsonValue] = {
+        "name": name,
+        "arguments": arguments,
+        "via": via,
+        "valid": effect is not None,
+        "problem": problem,
+    }
+    number = launch.trajectory.append("tool_call", "gateway", call)
+    task = asyncio.create_task(_recorded(launch, tool, number, effect, problem))
+    launch.calls.add(task)
+    task.add_done_callback(launch.calls.discard)
+    return task
 
 
-def final_answer(arguments: dict[str, Any]) -> FinalAnswer:
-    """Return the arguments of ``finish`` as a record. Raises Refusal with every mistake."""
-    problems: list[str] = []
+def _prepared(tool: Tool, arguments: dict[str, Any]) -> tuple[Effect | None, str | None]:
+    """Return what the call will do, or what is wrong with its arguments."""
     try:
-        answer = FinalAnswer.model_validate_json(canonical_json(arguments))
-    except ValidationError as error:
-        known = set(FinalAnswer.model_fields)
-        for found in error.errors(include_url=False, include_input=False):
-            field = str(found["loc"][0]) if found["loc"] else "arguments"
-            problems.append(f"{printable(field, 60)}: {_words(found['type'], found['msg'], field in known)}")
-        raise _invalid(sorted(set(problems))) from None
-    if len(answer.message) > _LONGEST_MESSAGE:
-        problems.append(f"message: has {len(answer.message)} characters, at most {_LONGEST_MESSAGE} are taken")
-    if isinstance(answer.confidence, float) and not 0 <= answer.confidence <= 1:
-        problems.append("confidence: must be low, medium, high, or from 0 to 1")
-    fields = answer.escalation
-    if len(fields) > _MOST_FIELDS or any(len(k) + len(v) > _LONGEST_FIELD for k, v in fields.items()):
-        problems.append(f"escalation: at most {_MOST_FIELDS} fields of {_LONGEST_FIELD} characters are taken")
-    if problems:
-        raise _invalid(problems)
+        return tool.prepare(arguments), None
+    except ArgumentsError as error:
+        return None, str(error)
+
+
+def _admit(launch: Launch, tool: Tool, *, is_free: bool) -> None:
+    is_counted = launch.tools.take_announced(tool.name)
+    if is_free:
+        return
+    try:
+        launch.meter.admit_tool_call(is_counted=is_counted)
+    except BudgetSpentError as spent:
+        launch.spend(spent.reason)
+        raise Refusal(403, "budget_exhausted", str(spent), code=spent.reason) from None
+
+
+async def _recorded(launch: Launch, tool: Tool, number: int, effect: Effect | None, problem: str | None) -> ToolAnswer:
+    """Do the work of a call whose beginning has been recorded, and record what came of it."""
+    began = time.monotonic()
+    if effect is None:
+        answer = ToolAnswer(outcome="invalid", kind="invalid_arguments", message=f"{tool.name}: {problem}")
+    else:
+        answer = await _done(tool, effect)
+    result: dict[str, JsonValue] = {
+        "call": number,
+        "name": tool.name,
+        "outcome": answer.outcome,
+        "seconds": round(time.monotonic() - began, 4),
+        "content": answer.text,
+    }
+    launch.trajectory.append("tool_result", "gateway", result)
     return answer
 
 
-def _words(kind: str, message: str, known: bool) -> str:
-    if not known:
-        return "is not a field of finish"
-    if kind == "missing":
-        return "is missing"
-    return message[:1].lower() + message[1:]
-
-
-def _invalid(problems: list[str]) -> Refusal:
-    return Refusal(400, "invalid_arguments", "finish: " + "; ".join(problems), code="finish")
+async def _done(tool: Tool, effect: Effect) -> ToolAnswer:
+    try:
+        async with asyncio.timeout(tool.seconds):
+            return await effect()
+    except TimeoutError:
+        msg = f"{tool.name} did not answer within {tool.seconds:g} s"
+        return ToolAnswer(outcome="timeout", kind="tool_timeout", message=msg)
+    except asyncio.CancelledError:  # by the client, or by a seal: what it has done is not known to the agent any more
+        return ToolAnswer(outcome="error", kind="cancelled", message=f"{tool.name} was cancelled")

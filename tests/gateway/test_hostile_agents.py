@@ -281,7 +281,7 @@ def test_what_is_not_offered_is_refused_by_name(world, body, status, kind, code)
     assert (seal.steps, seal.stopped) == (0, None)
 
 
-@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages", "/v1/embeddings", "/mcp"])
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages", "/v1/embeddings"])
 def test_other_endpoints_are_refused_by_name(either, path):
     async def attack(_here, inside, _other):
         return await inside.ask("POST", path, {})

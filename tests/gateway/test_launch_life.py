@@ -53,6 +53,7 @@ def test_a_launch_from_registration_to_state(world):
         "model_response",
         "tool_call",
         "finish",
+        "tool_result",
         "seal",
     ]
 
