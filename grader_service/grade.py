@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from grader_service.checks.asked import check_asked
 from grader_service.checks.case import Case, PermanentError, Tools
 from grader_service.checks.command import run_commands
 from grader_service.checks.final import check_final
@@ -27,7 +28,7 @@ from orchestrator.records.manifest import ManifestTask, RunManifest
 from orchestrator.records.state import FrozenState
 from orchestrator.records.verdict import CheckResult, GradingError, Verdict
 from orchestrator.spec.base import digest
-from orchestrator.spec.checks import AnyOfCheck, Check, CommandCheck, FinalCheck, Invariant
+from orchestrator.spec.checks import AnyOfCheck, AskedCheck, Check, CommandCheck, FinalCheck, Invariant
 from orchestrator.spec.task import Task, flat_checks
 
 
@@ -160,6 +161,7 @@ async def run_checks(case: Case, tools: Tools) -> tuple[tuple[CheckResult, ...],
         await asyncio.gather(*work, return_exceptions=True)
     found = {id(spec): result for spec, result in zip([*limited, *commands], results, strict=True)}
     found.update({id(spec): check_final(spec, case.outcome) for spec in singles if isinstance(spec, FinalCheck)})
+    found.update({id(spec): check_asked(spec, case.outcome) for spec in singles if isinstance(spec, AskedCheck)})
     checks: list[CheckResult] = []
     for check in case.task.checks:
         parts = [found[id(part)] for part in (check.any_of if isinstance(check, AnyOfCheck) else (check,))]

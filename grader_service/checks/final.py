@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 from orchestrator.records.outcome import Outcome
 from orchestrator.records.state import FinalAnswer
 from orchestrator.records.verdict import CheckResult
 from orchestrator.spec.checks import FinalCheck
+from orchestrator.spec.wording import mentions
 
 
 def check_final(spec: FinalCheck, outcome: Outcome) -> CheckResult:
@@ -48,13 +47,3 @@ def _wrong(spec: FinalCheck, final: FinalAnswer) -> list[str]:
         if given != value:
             wrong.append(f"escalation.{key} is {'absent' if given is None else repr(given[:200])}, not {value!r}")
     return wrong
-
-
-def mentions(message: str, phrases: tuple[str, ...]) -> bool:
-    """Return whether one of the phrases stands in the message as whole words, in any letter case and however it is wrapped."""
-    text = " ".join(message.casefold().split())
-    return any(
-        re.search(rf"(?<!\w){re.escape(' '.join(phrase.casefold().split()))}(?!\w)", text) is not None
-        for phrase in phrases
-        if phrase.strip()
-    )

@@ -65,7 +65,7 @@ def try_task(
 
 def schema(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="task, suite, agent, submission, script or settings.")
+        str | None, typer.Argument(metavar="NAME", help="task, suite, agent, submission, script, user or settings.")
     ] = None,
 ) -> None:
     """Print the JSON Schema of a file, for editors.

@@ -260,6 +260,7 @@ def manifest_task(loaded: LoadedTask, samples: int | None, image_id: str | None)
         environment=task.environment,
         image_id=image_id,
         budgets=task.budgets,
+        user=task.user,
         samples=samples or task.samples,
         bundles=Bundles(
             sandbox=loaded.bundles.sandbox.digest,

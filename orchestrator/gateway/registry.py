@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 import aiohttp
 
 from orchestrator.gateway.agent import AgentSide
+from orchestrator.gateway.ask import ask_tool, scripted_user
 from orchestrator.gateway.body import Pool
 from orchestrator.gateway.config import CommonConfig
 from orchestrator.gateway.door import DoorError
@@ -60,6 +61,7 @@ class Registry:
         self._config = config
         self._store = store
         self._trajectories = trajectories
+        self._bundles = bundles
         self._mint = TokenMint()
         self.agents = AgentSide(self._mint)
         """Who answers agents."""
@@ -231,9 +233,12 @@ class Registry:
 
     async def _begin(self, body: LaunchBody) -> Launch:
         routes = await self.models.routes(body)
+        user = await scripted_user(body, self._bundles)
         trajectory = await self._trajectories.open(body.id)
         launch = Launch(body, trajectory, routes, self._config, self._pool)
         launch.tools.add(finish_tool(launch))
+        if user is not None and body.user is not None:
+            launch.tools.add(ask_tool(launch, user, body.user.max_turns))
         facts = body.model_dump(mode="json", include={"run", "trial", "launch", "models", "budgets", "seed"})
         trajectory.append("launch", "gateway", facts)
         self._keep(launch)

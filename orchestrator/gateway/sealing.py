@@ -66,6 +66,7 @@ async def _record(launch: Launch, store: ObjectStore) -> Seal:
         waiting_s=waiting_s,
         stopped=stopped or failed,
         finish=launch.finish,
+        questions=None if launch.tools.questions is None else tuple(launch.tools.questions),
         models=tuple(sorted(launch.models)),
         findings=launch.findings.all(),
     )

@@ -15,6 +15,7 @@ import orjson
 from pydantic import JsonValue
 
 from orchestrator.gateway.sessions import Sessions
+from orchestrator.records.outcome import Question
 
 Via = Literal["http", "mcp"]
 """How a call came."""
@@ -83,6 +84,8 @@ class Toolbox:
         self._announced: Counter[str] = Counter()
         self.sessions = Sessions()
         """Of those who call them by MCP."""
+        self.questions: list[Question] | None = None
+        """What has been asked of the task's user; None: there is nobody to ask."""
         for tool in tools:
             self.add(tool)
 

@@ -14,7 +14,7 @@ from orchestrator.records.outcome import Exit
 from orchestrator.records.state import Finding, FrozenState
 from orchestrator.records.termination import BudgetReason, SupervisedLimit
 from orchestrator.spec.agent import Price
-from orchestrator.spec.task import Budgets
+from orchestrator.spec.task import Budgets, User
 
 StopWord = BudgetReason | Literal["model_api_error"]
 Part = Literal["output", "entries", "changes"]
@@ -76,6 +76,7 @@ class LaunchBody(LaunchName):
     task: str
     scripts: str | None = None
     world: str | None = None
+    user: User | None = None
     bundles: tuple[BundleName, ...] = ()
 
     @classmethod
@@ -93,6 +94,7 @@ class LaunchBody(LaunchName):
             task=request.task,
             scripts=request.scripts,
             world=request.world,
+            user=request.user,
             bundles=tuple(BundleName(audience=each.audience, digest=each.digest) for each in request.bundles),
         )
 

@@ -19,7 +19,7 @@ from orchestrator.records.termination import BudgetReason, SupervisedLimit
 from orchestrator.records.usage import Spending
 from orchestrator.records.verdict import Verdict
 from orchestrator.spec.agent import Price
-from orchestrator.spec.task import Budgets
+from orchestrator.spec.task import Budgets, User
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +45,8 @@ class LaunchRequest:
     """Digest of the agent's conversation files (audience ``world``)."""
     world: str | None = None
     """Digest of the task's world bundle."""
+    user: User | None = None
+    """Whom the agent can ask."""
     bundles: tuple[BundleRef, ...] = ()
     """Whole bundles that a pod of this launch may fetch; nothing else is given to it."""
 

@@ -21,7 +21,6 @@ def task_refusals(task: Task) -> list[str]:
         ("world", task.world),
         ("upstream", task.upstream),
         ("fixtures", task.fixtures),
-        ("user", task.user),
         ("hosted_tools", task.hosted_tools),
         ("tools.allow", task.tools.allow),
         ("tools.expected", task.tools.expected),
@@ -31,6 +30,8 @@ def task_refusals(task: Task) -> list[str]:
         ("measures", task.measures),
     )
     found = [f"{name} {_LATER}" for name, value in present if value not in (None, ())]
+    if task.user is not None and task.user.mode == "model":
+        found.append(f"user.mode 'model' {_LATER}; use 'scripted'")
     for check in flat_checks(task.checks):
         if check.type not in RUNNABLE_CHECKS:
             found.append(

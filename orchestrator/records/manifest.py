@@ -18,7 +18,7 @@ from orchestrator.records.state import EndedAs
 from orchestrator.spec.agent import Agent
 from orchestrator.spec.submission import RunLimits
 from orchestrator.spec.suite import Quarantined
-from orchestrator.spec.task import Budgets, Environment, Expect, Kind
+from orchestrator.spec.task import Budgets, Environment, Expect, Kind, User
 
 
 class Bundles(Record):
@@ -59,6 +59,8 @@ class ManifestTask(Record):
     """``sha256:…`` of the image that agents and hidden tests run in; None: the backend uses no image."""
     budgets: Budgets
     """What it may spend."""
+    user: User | None = None
+    """Whom the agent can ask."""
     samples: int = Field(ge=1)
     """Trials per agent in this run."""
     bundles: Bundles

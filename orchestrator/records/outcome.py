@@ -12,6 +12,15 @@ from orchestrator.records.termination import BudgetReason, OutcomeClass, Termina
 from orchestrator.records.usage import Usage
 
 
+class Question(Record):
+    """What the agent asked the task's user, as the gateway saw it."""
+
+    question: str
+    """The agent's words, at most 2,000 characters."""
+    reply: str | None
+    """Id of the reply that the user gave; None: none fitted, and the user said so."""
+
+
 class Seal(Record):
     """The gateway's last word on a launch: tokens revoked, open calls settled, trajectory closed with its hash."""
 
@@ -36,6 +45,8 @@ class Seal(Record):
     """The limit that was reached, or the model failure that ended the work, if any."""
     finish: FinalAnswer | None = None
     """The ending given by the ``finish`` tool, if any; the first one counts."""
+    questions: tuple[Question, ...] | None = None
+    """What the agent asked, in order; None: there was nobody to ask."""
     models: tuple[str, ...] = ()
     """Model ids as they came back from the providers, sorted."""
     findings: tuple[Finding, ...] = ()
@@ -86,6 +97,8 @@ class Outcome(Record):
     """The ending that the agent gave, if it gave a valid one."""
     final: FinalAnswer | None = None
     """The whole answer."""
+    questions: tuple[Question, ...] | None = None
+    """What the agent asked the task's user, in order; None: the task has none, or nothing is known."""
     exit: Exit | None = None
     """How the first process ended."""
     state: FrozenState | None = None

@@ -124,6 +124,7 @@ def _ending(console: Console, row: TrialRow) -> None:
     say(console, f"used       {'; '.join(used)}")
     if outcome.models:
         say(console, f"models     {', '.join(clean(model, 80) for model in outcome.models)}")
+    _questions(console, outcome)
     final = outcome.final
     if final is None:
         say(console, "said       nothing: no ending was given")
@@ -133,6 +134,20 @@ def _ending(console: Console, row: TrialRow) -> None:
     _quote(console, clean_lines(final.message, PROSE_CHARS), MESSAGE_LINES)
     for name, value in final.escalation.items():
         say(console, f"           escalation {clean(name, 80)}: {clean(value)}")
+
+
+def _questions(console: Console, outcome: Outcome) -> None:
+    if outcome.questions is None:
+        return
+    fitting = sum(asked.reply is not None for asked in outcome.questions)
+    say(console, f"asked      {plural(len(outcome.questions), 'question')}, {fitting} with a fitting reply")
+    for asked in outcome.questions:
+        lines = clean_lines(asked.question, PROSE_CHARS)
+        _quote(
+            console,
+            [*lines, f"({'no reply fits' if asked.reply is None else f'reply {clean(asked.reply, 100)}'})"],
+            MESSAGE_LINES,
+        )
 
 
 def _without_price(row: TrialRow) -> str:

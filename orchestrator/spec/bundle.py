@@ -25,6 +25,7 @@ from orchestrator.spec.base import digest as digest_of
 from orchestrator.spec.finishing import instruction_file
 from orchestrator.spec.scripts import Script
 from orchestrator.spec.task import Task
+from orchestrator.spec.user import UserScript
 
 MAX_BUNDLE_BYTES = 1 << 30
 """Most bytes of one area of a task's folder. What comes out of an image may be larger: it is never held in memory."""
@@ -270,7 +271,7 @@ class TaskBundles:
     sandbox: Bundle
     """``task/instruction.md``, ``workspace/``, ``memory/``: the only thing that an agent's sandbox gets."""
     world: Bundle
-    """``task.json`` (budgets, tools), ``world/``, ``fixtures/``, ``user.yaml``: the gateway's."""
+    """``task.json`` (budgets, tools), ``world/``, ``fixtures/``, ``user.json``: the gateway's."""
     graders: Bundle
     """``task.json`` (the whole task), ``hidden/``: the grader's."""
     solutions: Mapping[str, Bundle]
@@ -299,8 +300,8 @@ def _world_json(task: Task) -> bytes:
     return canonical_json(task.model_dump(mode="json", by_alias=True, include=fields))
 
 
-def split_task(task: Task, folder: Path, shown: str | None = None) -> TaskBundles:
-    """Split a task's folder by audience. ``shown`` names the folder in errors.
+def split_task(task: Task, folder: Path, shown: str | None = None, user: UserScript | None = None) -> TaskBundles:
+    """Split a task's folder by audience. ``shown`` names the folder in errors; ``user`` is what ``user.yaml`` says.
 
     Raises SpecError, for all files at once, when one cannot be kept: a device, a FIFO, a link that leads out, an
     unreadable file, or a folder that is named for an audience that must not see it.
@@ -308,7 +309,7 @@ def split_task(task: Task, folder: Path, shown: str | None = None) -> TaskBundle
     reader = Reader({folder: shown or str(folder)})
     bundles = TaskBundles(
         sandbox=_sandbox(task, folder, reader),
-        world=_world(task, folder, reader),
+        world=_world(task, folder, reader, user),
         graders=_graders(task, folder, reader),
         solutions=_solutions(folder, reader),
         build=None if (build := _build(task, folder, reader)) is None else build.digest,
@@ -336,7 +337,7 @@ def _area(reader: Reader, folder: Path, relative: str, area: str) -> Path | None
 
 def _sandbox(task: Task, folder: Path, reader: Reader) -> Bundle:
     reader.size = 0
-    items = [Item("task/instruction.md", data=instruction_file(task.instruction, task.budgets))]
+    items = [Item("task/instruction.md", data=instruction_file(task.instruction, task.budgets, task.user))]
     wanted = {"workspace": task.environment.workspace, "memory": task.environment.memory}
     for area in SANDBOX_AREAS:
         relative = wanted[area]
@@ -351,14 +352,14 @@ def with_folder(items: list[Item], folder: str) -> list[Item]:
     return items if filled else [*items, Item(folder, "dir", 0o755)]
 
 
-def _world(task: Task, folder: Path, reader: Reader) -> Bundle:
+def _world(task: Task, folder: Path, reader: Reader, user: UserScript | None) -> Bundle:
     reader.size = 0
     items = [Item("task.json", data=_world_json(task))]
     for area in ("world", "fixtures"):
         if os.path.lexists(folder / area) and (source := _area(reader, folder, area, area)) is not None:
             items += reader.tree(source, f"{area}/")
-    if os.path.lexists(folder / "user.yaml"):
-        items += reader.file(folder, "user.yaml", "user.yaml")
+    if user is not None:
+        items.append(Item("user.json", data=canonical_json(user.model_dump(mode="json", by_alias=True))))
     return Bundle.of(items)
 
 

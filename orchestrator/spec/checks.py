@@ -12,7 +12,7 @@ from pydantic import Discriminator, Field, JsonValue, Tag, model_validator
 
 from orchestrator.spec.base import Glob, Name, RelativePath, Spec
 
-RUNNABLE_CHECKS = frozenset({"command", "files", "diff", "final", "sql", "any_of"})
+RUNNABLE_CHECKS = frozenset({"command", "files", "diff", "final", "asked", "sql", "any_of"})
 RUNNABLE_INVARIANTS = frozenset({"paths_unchanged", "public_api_unchanged"})
 
 
@@ -137,6 +137,24 @@ class FinalCheck(Spec):
     """Fields of ``escalation`` that must be equal."""
 
 
+class AskedCheck(Spec):
+    """What the agent asked the task's user, with the tool ``ask_user``."""
+
+    id: Name
+    type: Literal["asked"]
+    replies: tuple[Name, ...] = ()
+    """Replies of ``user.yaml``, by id, that its questions must have drawn out."""
+    max_questions: int | None = Field(default=None, ge=0)
+    """Most questions, those that no reply fits included."""
+
+    @model_validator(mode="after")
+    def _asks_something(self) -> AskedCheck:
+        if not self.replies and self.max_questions is None:
+            msg = "give replies, max_questions or both"
+            raise ValueError(msg)
+        return self
+
+
 class DbGoalCheck(Spec):
     """Compare the world's database with an annotated goal state."""
 
@@ -209,6 +227,7 @@ SingleCheck = (
     | DiffCheck
     | SqlCheck
     | FinalCheck
+    | AskedCheck
     | DbGoalCheck
     | OutboxCheck
     | ThresholdsCheck

@@ -96,6 +96,7 @@ def crosscheck(task: TaskFolder) -> list[Problem]:
         *_excluded(task),
         *_idle_patterns(task),
         *_ending(task),
+        *_asking(task),
     ]
 
 
@@ -346,3 +347,23 @@ def _ending(task: TaskFolder) -> Iterator[Problem]:
         if entry.get("status") == "completed":
             message = f"the task expects {expect!r}, so an agent that completes it has failed; write declined or asked"
             yield task.document.problem((*path, "status"), message)
+
+
+def _asking(task: TaskFolder) -> Iterator[Problem]:
+    """Check that there is somebody to ask where questions are wanted, and something that sees whether they were asked."""
+    asked = [(path, entry) for path, entry in task.entries() if path[0] == "checks" and entry.get("type") == "asked"]
+    if task.document.get("user") is None:
+        for path, _ in asked:
+            yield task.document.problem((*path, "type"), "there is nobody to ask: the task has no 'user'")
+    if task.document.get("expect") == "ask_then_complete" and not any(entry.get("replies") for _, entry in asked):
+        message = "a task that expects 'ask_then_complete' needs a check of type 'asked' with replies; without one a guess passes"
+        yield task.document.problem(("expect",), message)
+
+
+def unknown_replies(task: TaskFolder, known: list[str]) -> Iterator[Problem]:
+    """Find the replies that a check of type ``asked`` names and the user does not have."""
+    for path, entry in task.entries():
+        for index, name in enumerate(_list(entry.get("replies")) if entry.get("type") == "asked" else ()):
+            if isinstance(name, str) and name not in known:
+                where = (*path, "replies", index)
+                yield task.document.problem(where, f"there is no reply {name!r} in user.yaml{nearest(name, known)}")

@@ -6,9 +6,20 @@ checks, and a change of the text is a change of ``FINISHING_VERSION`` and of eve
 
 from __future__ import annotations
 
-from orchestrator.spec.task import Budgets
+from orchestrator.spec.task import Budgets, User
 
 FINISHING_VERSION = 1
+
+_USER = """\
+---
+
+## Whom you can ask
+
+There is a user, who answers at most {most}. Ask what only the user can know, one thing at a time: call the tool `ask_user` with
+`{{"question": "…"}}`, or `POST` that to `$ORCHESTRATE_GATEWAY/tools/ask_user` with the headers named below. The answer is
+`{{"reply": "…", "questions_left": …}}`.
+
+"""
 
 _SECTION = """\
 ---
@@ -57,6 +68,12 @@ def finishing_section(budgets: Budgets) -> str:
     )
 
 
-def instruction_file(instruction: str, budgets: Budgets) -> bytes:
-    """Return the whole ``/task/instruction.md``: the task's instruction, then the section."""
-    return f"{instruction.rstrip()}\n\n{finishing_section(budgets)}".encode()
+def instruction_file(instruction: str, budgets: Budgets, user: User | None = None) -> bytes:
+    """Return the whole ``/task/instruction.md``: the task's instruction, what the user says first and how to ask, then the section."""
+    text = f"{instruction.rstrip()}\n\n"
+    if user is not None:
+        if user.opening is not None:
+            said = "\n".join(f"> {line}".rstrip() for line in user.opening.strip().split("\n"))
+            text += f"The user says:\n\n{said}\n\n"
+        text += _USER.format(most="one question" if user.max_turns == 1 else f"{user.max_turns} questions")
+    return f"{text}{finishing_section(budgets)}".encode()

@@ -9,7 +9,7 @@ from orchestrator.errors import Problem, SpecError, nearest
 from orchestrator.spec.agents import built_in_agent, check_scripts, load_agent, model_agent
 from orchestrator.spec.base import digest
 from orchestrator.spec.bundle import TaskBundles, build_bundle, split_task
-from orchestrator.spec.crosscheck import ENTRIES, TaskFolder, crosscheck, reserved_paths
+from orchestrator.spec.crosscheck import ENTRIES, TaskFolder, crosscheck, reserved_paths, unknown_replies
 from orchestrator.spec.explain import validate
 from orchestrator.spec.files import display, read_document
 from orchestrator.spec.image_lock import ImageLock, pin, read_lock
@@ -20,6 +20,7 @@ from orchestrator.spec.solutions import wrong_solutions
 from orchestrator.spec.submission import Submission
 from orchestrator.spec.suite import Suite
 from orchestrator.spec.task import Task
+from orchestrator.spec.user import UserScript
 from orchestrator.spec.yaml import Document
 
 __all__ = [
@@ -136,13 +137,14 @@ def _task(folder: Path, suite: Document | None, lock: ImageLock | None, problems
     if isinstance(document.data, dict):
         found += crosscheck(around)
         wrong = wrong_solutions(folder, shown, around.ids(), found)
+    user = _user(around, found)
     if found or task is None:
         problems += found
         return None
     try:
         if lock is not None:
             task = _pinned(task, around, lock)
-        bundles = split_task(task, folder, shown)
+        bundles = split_task(task, folder, shown, user)
     except SpecError as error:
         problems += error.problems
         return None
@@ -153,6 +155,21 @@ def _task(folder: Path, suite: Document | None, lock: ImageLock | None, problems
         "build": bundles.build,
     }
     return LoadedTask(task, folder, digest(content), bundles, wrong)
+
+
+def _user(task: TaskFolder, problems: list[Problem]) -> UserScript | None:
+    """Return what the task's user can tell; None, and what is wrong, when there is no such file or it cannot be used."""
+    path = task.folder / "user.yaml"
+    if task.document.get("user", "replies") is None or not path.is_file():
+        return None
+    document = read_document(path, problems)
+    if document is None:
+        return None
+    script, found = validate(UserScript, document)
+    problems += found
+    if script is not None:
+        problems += unknown_replies(task, [reply.id for reply in script.replies])
+    return script
 
 
 def _pinned(task: Task, around: TaskFolder, lock: ImageLock) -> Task:

@@ -18,6 +18,7 @@ from orchestrator.spec.scripts import Script
 from orchestrator.spec.submission import Submission
 from orchestrator.spec.suite import Suite
 from orchestrator.spec.task import Task
+from orchestrator.spec.user import UserScript
 
 _BASE = "urn:orchestrate:schema:1"
 _MODELS: dict[str, tuple[type[BaseModel], str]] = {
@@ -26,6 +27,7 @@ _MODELS: dict[str, tuple[type[BaseModel], str]] = {
     "agent": (Agent, "An agent of orchestrate (manifests/agents/NAME.yaml)"),
     "submission": (Submission, "A submission of orchestrate (manifests/NAME.yaml)"),
     "script": (Script, "Conversations of a scripted model (TASK.yaml)"),
+    "user": (UserScript, "Replies of a scripted user of orchestrate (user.yaml)"),
     "settings": (SettingsFile, "Settings of orchestrate (orchestrate.toml)"),
 }
 _FROM_DEFAULTS = {"instruction", "checks"}
@@ -40,7 +42,7 @@ class _Generator(GenerateJsonSchema):
 
 
 def schemas() -> dict[str, dict[str, Any]]:
-    """Return the schemas by name: task, suite, agent, submission, script, settings."""
+    """Return the schemas by name: task, suite, agent, submission, script, user, settings."""
     return {name: _schema(name, model, title) for name, (model, title) in _MODELS.items()}
 
 

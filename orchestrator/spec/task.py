@@ -167,13 +167,24 @@ class User(Spec):
     mode: Literal["scripted", "model"]
     """Who plays the user."""
     opening: str | None = None
-    """The first message."""
+    """What the user says first; it stands in the instruction."""
     replies: RelativePath | None = None
     """YAML file with scripted replies."""
     model: str | None = None
     """``provider/name`` of the model that plays the user."""
-    max_turns: int = Field(default=12, gt=0)
-    """Messages of the user, at most."""
+    max_turns: int = Field(default=12, gt=0, le=100)
+    """Questions that the user answers, at most."""
+
+    @model_validator(mode="after")
+    def _one_mode(self) -> User:
+        wanted, other = ("replies", "model") if self.mode == "scripted" else ("model", "replies")
+        if getattr(self, wanted) is None:
+            msg = f"mode {self.mode!r} needs {wanted!r}"
+            raise ValueError(msg)
+        if getattr(self, other) is not None:
+            msg = f"{other!r} is not for mode {self.mode!r}"
+            raise ValueError(msg)
+        return self
 
 
 class ExpectedTools(Spec):

@@ -35,6 +35,7 @@ def request(run: str, planned: PlannedTrial, launch: int, crew: Crew) -> LaunchR
         task=planned.task.id,
         scripts=planned.agent.scripts,
         world=planned.task.bundles.world,
+        user=planned.task.user,
         bundles=_fetched(planned),
     )
 

@@ -234,6 +234,7 @@ async def _outcome(run: str, planned: PlannedTrial, launch: int, crew: Crew, see
         termination_reason=decision.reason,
         ended_as=final.status if final else None,
         final=final,
+        questions=seen.seal.questions,
         exit=seen.ending.exit,
         state=seen.frozen.state,
         output=seen.frozen.output_blob,

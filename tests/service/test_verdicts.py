@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from grader_world import Files, GraderWorld, lines
 
-from grader_service.checks.final import check_final, mentions
+from grader_service.checks.asked import check_asked
+from grader_service.checks.final import check_final
 from grader_service.combine import combine
-from orchestrator.records.outcome import Outcome, Times
+from orchestrator.records.outcome import Outcome, Question, Times
 from orchestrator.records.state import EndedAs, FinalAnswer
 from orchestrator.records.usage import NOTHING_USED
 from orchestrator.records.verdict import CheckResult
-from orchestrator.spec.checks import FinalCheck
+from orchestrator.spec.checks import AskedCheck, FinalCheck
+from orchestrator.spec.wording import mentions
 
 ANSWER = {"id": "answer", "type": "files", "path": "answer.txt", "equals": "42\n"}
 OTHER = {"id": "other", "type": "files", "path": "other.txt", "equals": "42\n"}
@@ -187,3 +190,26 @@ def test_phrases_are_whole_words() -> None:
     assert mentions("C++ or Rust", ("c++",))
     assert not mentions("neural", ("eur",))
     assert not mentions("anything", ("",))
+
+
+ASKED = (Question(question="Which currency?", reply="currency"), Question(question="Eh?\nWhat?", reply=None))
+
+
+@pytest.mark.parametrize(
+    ("spec", "asked", "actual"),
+    [
+        ({"replies": ["currency"]}, ASKED, None),
+        ({"replies": ["currency"], "max_questions": 2}, ASKED, None),
+        ({"max_questions": 0}, (), None),
+        ({"max_questions": 1}, ASKED, "2 questions, at most 1"),
+        ({"replies": ["currency", "region"]}, ASKED, "no question drew the reply 'region'"),
+        ({"replies": ["currency"]}, (), "no question drew the reply 'currency'"),
+        ({"replies": ["currency"]}, None, "no question drew the reply 'currency'"),
+    ],
+)
+def test_what_was_asked(spec: dict[str, Any], asked: tuple[Question, ...] | None, actual: str | None) -> None:
+    check = AskedCheck.model_validate_json(json.dumps({"id": "a", "type": "asked", **spec}))
+    found = check_asked(check, outcome(None).model_copy(update={"questions": asked}))
+    assert found.passed == (actual is None)
+    assert actual is None or found.actual == actual
+    found.to_bytes()

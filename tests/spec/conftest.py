@@ -31,7 +31,7 @@ FILES = {
     "one/memory/notes.md": "remember\n",
     "one/world/seed.sql": "create table t (a);\n",
     "one/fixtures/calls.jsonl": "{}\n",
-    "one/user.yaml": "- yes\n",
+    "one/user.yaml": "replies:\n  - {id: sure, mentions: [[sure]], say: 'Yes.'}\n",
     "one/hidden/expected.txt": "tests/test_a.py::test_a\n",
     "one/hidden/tests/test_a.py": "def test_a(): pass\n",
     "one/solution/solve.sh": "#!/bin/sh\necho 2 > src/a.py\n",

@@ -80,7 +80,11 @@ def test_a_byte_goes_to_its_audience_and_to_no_other(area: str, name: str, paddi
 def test_one_changed_byte_changes_the_task_and_only_its_bundle(name: str, data: st.DataObject) -> None:
     with task_folder() as folder:
         path = folder.parent / name
-        if path.name in {"task.yaml", "solve.sh"}:  # Any byte of these may break the file instead; see the tests below.
+        if path.name in {
+            "task.yaml",
+            "solve.sh",
+            "user.yaml",
+        }:  # Any byte of these may break the file instead; see the tests below.
             path = folder / "hidden/expected.txt"
         before = load_task(folder)
         raw = bytearray(path.read_bytes())
@@ -102,6 +106,8 @@ def test_one_changed_byte_changes_the_task_and_only_its_bundle(name: str, data: 
         ('allow: ["src/**"]', 'allow: ["src/*"]', {"graders"}),
         ("id: one", "id: one\ntier: 2", {"graders"}),
         ("id: one", "id: one\ntools: {allow: [finish]}", {"world", "graders"}),
+        ("replies: user.yaml", "replies: user.yaml, max_turns: 3", {"sandbox", "world", "graders"}),
+        ("replies: user.yaml", "replies: user.yaml, opening: Hello!", {"sandbox", "world", "graders"}),
     ],
 )
 def test_a_changed_field_changes_the_bundles_that_hold_it(suite: Path, old: str, new: str, changed: set[str]) -> None:
@@ -296,12 +302,14 @@ def test_the_section_on_finishing_depends_on_budgets_alone(suite: Path) -> None:
     texts = set()
     for expect in ("complete", "decline", "ask", "ask_then_complete"):
         text = FILES["one/task.yaml"].replace("id: one\n", f"id: one\nexpect: {expect}\n")
-        file.write_text(text.replace("checks:\n", "checks:\n  - {id: end, type: final, status: declined}\n"))
+        more = "checks:\n  - {id: end, type: final, status: declined}\n  - {id: asked, type: asked, replies: [sure]}\n"
+        file.write_text(text.replace("checks:\n", more))
         texts.add(load_task(suite / "one").bundles.sandbox.read("task/instruction.md"))
     assert len(texts) == 1
     text = texts.pop().decode()
     budgets = Budgets(max_steps=7)
-    assert text.startswith("Mend it.\n\n---\n")
+    assert text.startswith("Mend it.\n\n---\n\n## Whom you can ask\n")
+    assert text.count("---\n\n## How to work and how to finish") == 1
     assert f"{budgets.max_steps} model responses" in text
     assert "15 minutes of working time" in text
     for word in (
