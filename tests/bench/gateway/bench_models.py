@@ -79,7 +79,8 @@ def litellm(python: str, folder: Path, provider: int) -> Iterator[list[Target]]:
         port = free.getsockname()[1]
     base = f"http://127.0.0.1:{provider}/v1"
     one = {"model_name": "main", "litellm_params": {"model": "openai/stub", "api_base": base, "api_key": "none"}}
-    (folder / "litellm.yaml").write_text(json.dumps({"model_list": [one]}))
+    settings = {"dangerously_permit_weak_or_unset_master_key": True}
+    (folder / "litellm.yaml").write_text(json.dumps({"model_list": [one], "general_settings": settings}))
     command = [str(Path(python).with_name("litellm")), "--config", str(folder / "litellm.yaml"), "--port", str(port)]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with subprocess.Popen([*command, "--host", "127.0.0.1"], **quiet) as process:
@@ -91,6 +92,9 @@ def litellm(python: str, folder: Path, provider: int) -> Iterator[list[Target]]:
                     break
                 except OSError:
                     time.sleep(0.5)
+            else:
+                msg = "the proxy of LiteLLM did not come up within 120 s"
+                raise SystemExit(msg)
             yield [[port, "none"]]
         finally:
             process.kill()
