@@ -11,6 +11,7 @@ from orchestrator.errors import RefusedError, nearest
 from orchestrator.interfaces import AgentProgram, Registration
 from orchestrator.records.manifest import ManifestAgent, ManifestTask
 from orchestrator.spec.agent import RUNNABLE_AGENTS, Agent
+from orchestrator.spec.task import egress_rules
 
 REACT_FOLDER = Path(__file__).parent / "react"
 """The program of ``react`` and ``scripted``, laid at ``/agent``."""
@@ -66,7 +67,7 @@ def render(agent: ManifestAgent, task: ManifestTask, registration: Registration)
     if problems:
         msg = f"agent {agent.name}: " + "; ".join(problems)
         raise RefusedError(msg)
-    env = _environment(agent.agent, registration)
+    env = _environment(agent.agent, registration) | _proxy(task, registration)
     kind = agent.agent.type
     if kind == "nop":
         return AgentProgram(command=("true",), env=env)
@@ -111,6 +112,16 @@ def _environment(agent: Agent, registration: Registration) -> dict[str, str]:
         ours |= {f"ORCHESTRATE_MODEL_{_word(alias)}": model for alias, model in models.items()}
     # An agent file must not be able to point its own program elsewhere, so ours come last.
     return agent.env | ours
+
+
+def _proxy(task: ManifestTask, registration: Registration) -> dict[str, str]:
+    """Return where programs find the way out, in the words that they look for; nothing where the task has no network."""
+    if not egress_rules(task.environment.network):
+        return {}
+    scheme, _, place = registration.door.address.partition("://")
+    proxy = f"{scheme}://orchestrate:{registration.agent_token}@{place}"
+    direct = f"127.0.0.1,localhost,{place.rpartition(':')[0]}"
+    return {"HTTPS_PROXY": proxy, "https_proxy": proxy, "NO_PROXY": direct, "no_proxy": direct}
 
 
 def _with_stdin(agent: Agent) -> tuple[str, ...]:

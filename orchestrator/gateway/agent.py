@@ -12,6 +12,7 @@ from aiohttp import web
 
 from orchestrator.gateway.body import read_json
 from orchestrator.gateway.chat import chat
+from orchestrator.gateway.egress import proxy_token
 from orchestrator.gateway.findings import printable
 from orchestrator.gateway.launch import Launch
 from orchestrator.gateway.refusal import Refusal
@@ -65,6 +66,11 @@ class AgentSide:
         if (method, path) == ("GET", "/healthz"):
             return web.json_response({"ok": True})
         self._authorise(launch, request)
+        if method == "CONNECT":
+            return await _connect(launch, request)
+        if not request.raw_path.startswith("/"):
+            msg = "only `https` goes through the proxy (CONNECT); plain `http` to other hosts is not passed on"
+            raise Refusal(403, "egress_not_allowed", msg, finding=True, close=True)
         if (method, path) == ("GET", "/tools"):
             return list_tools(launch)
         if (method, path) == ("GET", "/v1/models"):
@@ -82,7 +88,7 @@ class AgentSide:
         raise _unknown(method, path)
 
     def _authorise(self, launch: Launch, request: web.BaseRequest) -> None:
-        token = bearer(request.headers.get("Authorization"), request.headers.get("x-api-key"))
+        token = shown_token(request)
         if not token:
             msg = "there is no token; send the value of ORCHESTRATE_TOKEN as `Authorization: Bearer …`"
             raise Refusal(401, "no_token", msg, finding=True, close=True)
@@ -103,6 +109,20 @@ async def _mcp(launch: Launch, request: web.BaseRequest) -> web.StreamResponse:
     from orchestrator.gateway.mcp_server import answer_mcp
 
     return await answer_mcp(launch, request)
+
+
+def shown_token(request: web.BaseRequest) -> str:
+    """Return the token that a request shows: to a proxy it comes in a header of its own."""
+    if request.method == "CONNECT" or not request.raw_path.startswith("/"):
+        return proxy_token(request.headers.get("Proxy-Authorization"))
+    return bearer(request.headers.get("Authorization"), request.headers.get("x-api-key"))
+
+
+async def _connect(launch: Launch, request: web.BaseRequest) -> web.StreamResponse:
+    if launch.egress is None:
+        msg = f"this task has no network (environment.network), so {printable(request.raw_path)} cannot be reached"
+        raise Refusal(403, "egress_not_allowed", msg, finding=True, close=True)
+    return await launch.egress.connect(request)
 
 
 def _models(launch: Launch) -> web.Response:

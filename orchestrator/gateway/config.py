@@ -6,9 +6,10 @@ own (``service_file``).
 
 from __future__ import annotations
 
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
 from orchestrator.errors import SpecError
 
@@ -71,6 +72,42 @@ class AgentLimits(CheckedConfig):
     """How long a request body may take to arrive."""
 
 
+class EgressConfig(CheckedConfig):
+    """What tasks with a network may reach, beside the rules of each task."""
+
+    enabled: bool = True
+    """Whether this gateway can reach anything outside: tasks that need it are refused where not."""
+    allowed: tuple[str, ...] = ()
+    """Networks (CIDR) that may be reached though they are not public."""
+    denied: tuple[str, ...] = ()
+    """Networks (CIDR) that may not be reached though they are public."""
+    connections: int = Field(default=16, gt=0)
+    """Connections of one launch at one time."""
+    bytes: int = Field(default=16 << 30, gt=0)
+    """Bytes of one launch, both directions together."""
+    connect_seconds: float = Field(default=10, gt=0)
+    """How long a name may take to be found, and an address to answer."""
+    idle_seconds: float = Field(default=300, gt=0)
+    """How long a connection may be still."""
+
+    @field_validator("allowed", "denied")
+    @classmethod
+    def _networks(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
+        for text in texts:
+            ip_network(text)
+        return texts
+
+    @property
+    def allowed_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
+        """``allowed``, parsed."""
+        return tuple(map(ip_network, self.allowed))
+
+    @property
+    def denied_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
+        """``denied``, parsed."""
+        return tuple(map(ip_network, self.denied))
+
+
 class CommonConfig(CheckedConfig):
     """What every gateway is told."""
 
@@ -82,6 +119,8 @@ class CommonConfig(CheckedConfig):
     """Driver epochs below this one are refused from the start."""
     limits: AgentLimits = AgentLimits()
     """What one launch may do."""
+    egress: EgressConfig = EgressConfig()
+    """What tasks with a network may reach."""
     grace_seconds: float = Field(default=5, ge=0)
     """From the answer ``budget_exhausted`` to the end of the sandbox."""
     settle_seconds: float = Field(default=2, ge=0)

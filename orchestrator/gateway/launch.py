@@ -13,6 +13,7 @@ from orchestrator.gateway.body import Buffered, Pool
 from orchestrator.gateway.calls import Route
 from orchestrator.gateway.clock import WorkingClock
 from orchestrator.gateway.config import CommonConfig
+from orchestrator.gateway.egress import Egress
 from orchestrator.gateway.findings import Findings
 from orchestrator.gateway.listener import LaunchListener
 from orchestrator.gateway.meter import Meter
@@ -39,6 +40,11 @@ class Launch:
     (frozen state) and ``sealing``.
     """
 
+    egress: Egress | None = None
+    """The way out, where its task has a network."""
+    finish: FinalAnswer | None = None
+    """What the agent said by ``finish``."""
+
     def __init__(
         self, body: LaunchBody, trajectory: Trajectory, routes: dict[str, Route], config: CommonConfig, pool: Pool
     ) -> None:
@@ -59,7 +65,6 @@ class Launch:
         self.minted_until = 0
         """The same as the tokens say it themselves, who cannot know when a pod will begin: never earlier."""
         self.tools = Toolbox()  # what the gateway offers beside models
-        self.finish: FinalAnswer | None = None
         self.models: set[str] = set()
         self.request_failure: RequestFailure | None = None
         """Set while the last model call is one that failed by its request."""

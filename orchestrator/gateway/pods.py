@@ -15,6 +15,7 @@ from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
 from orchestrator.errors import StoreError
+from orchestrator.gateway.agent import shown_token
 from orchestrator.gateway.body import read_body
 from orchestrator.gateway.canaries import CanaryWatch
 from orchestrator.gateway.delivery import take_report
@@ -24,7 +25,7 @@ from orchestrator.gateway.pod import Begun
 from orchestrator.gateway.refusal import Refusal
 from orchestrator.gateway.registry import Registry
 from orchestrator.gateway.sealing import seal
-from orchestrator.gateway.tokens import Role, bearer
+from orchestrator.gateway.tokens import Role
 from orchestrator.gateway.wire import Canaries, FreezeReport, Orders, Prepared
 from orchestrator.interfaces import ObjectStore
 from orchestrator.records import headers, keys
@@ -76,7 +77,7 @@ class PodSide:
             return Refusal(500, "gateway_fault", "the gateway failed", close=True).response()
 
     async def _answer(self, request: web.BaseRequest, peer: str | None) -> web.StreamResponse:
-        token = bearer(request.headers.get("Authorization"), request.headers.get("x-api-key"))
+        token = shown_token(request)
         if not token:
             msg = "there is no token; send the value of ORCHESTRATE_TOKEN as `Authorization: Bearer …`"
             raise Refusal(401, "no_token", msg, finding=True, close=True)

@@ -16,6 +16,7 @@ from orchestrator.gateway.ask import ask_tool, scripted_user
 from orchestrator.gateway.body import Pool
 from orchestrator.gateway.config import CommonConfig
 from orchestrator.gateway.door import DoorError
+from orchestrator.gateway.egress import Egress, Resolve, SystemResolver
 from orchestrator.gateway.finish import finish_tool
 from orchestrator.gateway.launch import Launch
 from orchestrator.gateway.listener import LaunchListener
@@ -78,6 +79,8 @@ class Registry:
         self._pool = Pool(room_for_requests())
         self.models = Models(config.providers, bundles, session)
         """Where calls to models go."""
+        self.resolve: Resolve = SystemResolver()
+        """How names of hosts outside are found."""
 
     @property
     def serves_pods(self) -> bool:
@@ -232,6 +235,9 @@ class Registry:
         return launch
 
     async def _begin(self, body: LaunchBody) -> Launch:
+        if body.egress and not self._config.egress.enabled:
+            msg = f"task {body.task} needs a network (environment.network), and this gateway may reach nothing outside"
+            raise Refusal(400, "egress_disabled", msg)
         routes = await self.models.routes(body)
         user = await scripted_user(body, self._bundles)
         trajectory = await self._trajectories.open(body.id)
@@ -239,6 +245,7 @@ class Registry:
         launch.tools.add(finish_tool(launch))
         if user is not None and body.user is not None:
             launch.tools.add(ask_tool(launch, user, body.user.max_turns))
+        launch.egress = Egress(launch, self._config.egress, self.resolve) if body.egress else None
         facts = body.model_dump(mode="json", include={"run", "trial", "launch", "models", "budgets", "seed"})
         trajectory.append("launch", "gateway", facts)
         self._keep(launch)

@@ -34,6 +34,8 @@ async def _close(launch: Launch) -> None:
     launch.stop_clock()
     if launch.listener is not None:
         launch.listener.stop_accepting()
+    if launch.egress is not None:
+        await launch.egress.close()
     if launch.calls:
         await asyncio.wait(set(launch.calls), timeout=launch.config.settle_seconds)
     open_calls = set(launch.calls)

@@ -14,6 +14,7 @@ from orchestrator.records.outcome import Exit
 from orchestrator.records.state import Finding, FrozenState
 from orchestrator.records.termination import BudgetReason, SupervisedLimit
 from orchestrator.spec.agent import Price
+from orchestrator.spec.hosts import HostRule
 from orchestrator.spec.task import Budgets, User
 
 StopWord = BudgetReason | Literal["model_api_error"]
@@ -23,6 +24,11 @@ Part = Literal["output", "entries", "changes"]
 
 def _decodable(text: str) -> str:
     base64.b64decode(text, validate=True)  # what it raises is a ValueError
+    return text
+
+
+def _host_rule(text: str) -> str:
+    HostRule.parse(text)
     return text
 
 
@@ -78,6 +84,7 @@ class LaunchBody(LaunchName):
     world: str | None = None
     user: User | None = None
     bundles: tuple[BundleName, ...] = ()
+    egress: tuple[Annotated[str, AfterValidator(_host_rule)], ...] = ()
 
     @classmethod
     def of(cls, request: LaunchRequest) -> LaunchBody:
@@ -95,6 +102,7 @@ class LaunchBody(LaunchName):
             scripts=request.scripts,
             world=request.world,
             user=request.user,
+            egress=request.egress,
             bundles=tuple(BundleName(audience=each.audience, digest=each.digest) for each in request.bundles),
         )
 

@@ -47,6 +47,8 @@ class LaunchRequest:
     """Digest of the task's world bundle."""
     user: User | None = None
     """Whom the agent can ask."""
+    egress: tuple[str, ...] = ()
+    """Rules of hosts that the sandbox may reach through the gateway (``spec.hosts``)."""
     bundles: tuple[BundleRef, ...] = ()
     """Whole bundles that a pod of this launch may fetch; nothing else is given to it."""
 

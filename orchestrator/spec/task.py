@@ -5,10 +5,20 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, Discriminator, Field, JsonValue, StringConstraints, Tag, model_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    Discriminator,
+    Field,
+    JsonValue,
+    StringConstraints,
+    Tag,
+    model_validator,
+)
 
 from orchestrator.spec.base import Bytes, Glob, Name, RelativePath, Spec
 from orchestrator.spec.checks import AnyOfCheck, Check, Invariant, Judge, Measure, TraceCheck
+from orchestrator.spec.hosts import HostRule
 
 RESERVED = {
     "services": "extra containers beside the agent",
@@ -81,11 +91,16 @@ class StateOptions(Spec):
     """Patterns over the workspace that are not frozen. May not cover a checked path."""
 
 
+def _host_rule(text: str) -> str:
+    HostRule.parse(text)
+    return text
+
+
 class AllowlistNetwork(Spec):
     """Some hosts may be reached, through the gateway's logged proxy."""
 
-    allowlist: tuple[str, ...] = Field(min_length=1)
-    """Host names."""
+    allowlist: tuple[Annotated[str, AfterValidator(_host_rule)], ...] = Field(min_length=1)
+    """``HOST``, ``*.HOST`` or ``*``, each with ``:PORT`` or ``:*``; without a port it means 443."""
 
 
 def _workspace_kind(value: Any) -> str:
@@ -285,6 +300,13 @@ class Task(Spec):
             msg = f"check ids must be unique, twice: {', '.join(twice)}"
             raise ValueError(msg)
         return self
+
+
+def egress_rules(network: Network) -> tuple[str, ...]:
+    """Return the rules of hosts that a sandbox with this network may reach; none for ``model_only``."""
+    if isinstance(network, AllowlistNetwork):
+        return network.allowlist
+    return ("*:*",) if network == "public" else ()
 
 
 def is_pinned(image: str) -> bool:

@@ -18,6 +18,7 @@ from orchestrator.interfaces import (
     SandboxLimits,
     SandboxSpec,
 )
+from orchestrator.spec.task import egress_rules
 from orchestrator.trial.crew import Crew
 
 
@@ -36,6 +37,7 @@ def request(run: str, planned: PlannedTrial, launch: int, crew: Crew) -> LaunchR
         scripts=planned.agent.scripts,
         world=planned.task.bundles.world,
         user=planned.task.user,
+        egress=egress_rules(planned.task.environment.network),
         bundles=_fetched(planned),
     )
 

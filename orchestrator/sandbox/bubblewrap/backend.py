@@ -36,10 +36,6 @@ class BubblewrapBackend(OnThisMachine):
     def refusals(self, environment: Environment) -> list[str]:
         """Return one sentence for each thing that the environment asks and this backend cannot give."""
         found = _refused_words(environment)
-        if environment.network != "model_only":
-            found.append(
-                "network: bubblewrap sandboxes reach the gateway only (model_only); other networks are not built yet"
-            )
         problem = host.workdir_problem(environment.workdir)
         if problem:
             found.append(problem)

@@ -64,8 +64,10 @@ class KubernetesBackend:
         if isinstance(environment.workspace, RepositoryWorkspace):
             found.append("workspace.repository: not built yet; put the files into a folder of the task")
         found += self._isolation_refusals(environment)
-        if environment.network != "model_only":
-            found.append("network: pods reach the gateway only (model_only); other networks are not built yet")
+        if environment.network != "model_only" and not self._settings.task_egress:
+            found.append(
+                "network: the cluster's gateways reach nothing outside; use model_only, or set the chart's gateway.taskEgress.enabled"
+            )
         if environment.now is not None:
             found.append("now: the frozen clock is not built yet; leave it out")
         path = os.path.normpath(environment.workdir)
