@@ -23,6 +23,7 @@ from orchestrator.driver.workspaces import lay_workspaces
 from orchestrator.errors import Problem, SpecError, nearest
 from orchestrator.interfaces import ImageEngine, ObjectStore, SandboxBackend
 from orchestrator.plan.cost import dollars, nano, unpriced
+from orchestrator.plan.labels import network_labels
 from orchestrator.plan.refuse import refusals
 from orchestrator.records import keys
 from orchestrator.records.manifest import ManifestAgent, RunManifest
@@ -61,8 +62,8 @@ async def make_ready(place: Place, order: Order, loaded: Loaded) -> Ready:
         loaded = replace(loaded, tasks=tasks)
     check_order(order, loaded, place.backend, place.settings)
     images, engine = await _images(place, loaded.tasks)
-    names = {task.task.id: task.task.environment.image for task in loaded.tasks}
-    labels = {**await place.backend.preflight(), **unused_images(place.backend.name, names), **default}
+    environments = {task.task.id: task.task.environment for task in loaded.tasks}
+    labels = {**await _labels(place, environments), **default}
     await _check_environments(place.backend, loaded)
     if engine is not None:
         loaded = replace(loaded, tasks=await lay_workspaces(loaded.tasks, engine, place.settings.cache))
@@ -108,11 +109,18 @@ async def make_ready_again(place: Place, manifest: RunManifest) -> Mapping[str, 
 
     Raises RefusedError, InfrastructureError.
     """
-    images = {task.id: task.environment.image for task in manifest.tasks}
+    environments = {task.id: task.environment for task in manifest.tasks}
+    images = {task: environment.image for task, environment in environments.items()}
     if place.backend.name == CONTAINER:
         engine = wiring.container_engine(place.settings)
         await present_images({task: image for task, image in images.items() if image}, engine)
-    return {**await place.backend.preflight(), **unused_images(place.backend.name, images)}
+    return await _labels(place, environments)
+
+
+async def _labels(place: Place, environments: Mapping[str, Environment]) -> Mapping[str, str]:
+    images = {task: environment.image for task, environment in environments.items()}
+    backend = await place.backend.preflight()
+    return {**backend, **unused_images(place.backend.name, images), **network_labels(environments)}
 
 
 async def check_pods(place: Place, manifest: RunManifest) -> None:

@@ -191,5 +191,6 @@ def _gateway(settings: Settings, folder: Path, token: str) -> dict[str, Any]:
             "admin_token": token,
             "folder": str(folder / "trajectories"),
             "providers": settings.provider_secrets(),
+            "egress": settings.egress.model_dump(mode="json"),
         },
     }

@@ -7,7 +7,14 @@ from typing import Annotated
 
 from pydantic import Field, SecretStr, StringConstraints
 
-from orchestrator.gateway.config import AdminTokens, AgentLimits, CheckedConfig, ClusterConfig, ProviderConfig
+from orchestrator.gateway.config import (
+    AdminTokens,
+    AgentLimits,
+    CheckedConfig,
+    ClusterConfig,
+    EgressConfig,
+    ProviderConfig,
+)
 from orchestrator.gateway.relay_service import RelayConfig
 from orchestrator.settings.kubernetes import ENDPOINT
 from orchestrator.settings.part import ADDRESS
@@ -68,6 +75,8 @@ class GatewayFile(CheckedConfig):
     """Listeners that the gateway reaches and no pod may."""
     limits: AgentLimits = AgentLimits()
     """What one launch may do."""
+    egress: EgressConfig = EgressConfig(enabled=False)
+    """What tasks with a network may reach; nothing unless enabled."""
     grace_seconds: float = Field(default=5, ge=0)
     """From a spent budget to the end of the agent."""
     settle_seconds: float = Field(default=2, ge=0)
@@ -103,8 +112,10 @@ def read_gateway_file(path: Path) -> tuple[GatewayFile, ClusterConfig]:
     secrets.distinct(tokens)
     providers = {name: _provider(name, each, secrets) for name, each in file.providers.items()}
     secrets.check()
-    common = file.model_dump(exclude={"store", "cache", "folder_bytes", "tokens", "providers", "limits"})
-    return file, ClusterConfig(**common, limits=file.limits, tokens=AdminTokens(**tokens), providers=providers)
+    common = file.model_dump(exclude={"store", "cache", "folder_bytes", "tokens", "providers", "limits", "egress"})
+    return file, ClusterConfig(
+        **common, limits=file.limits, egress=file.egress, tokens=AdminTokens(**tokens), providers=providers
+    )
 
 
 def read_relay_file(path: Path) -> tuple[RelayFile, RelayConfig]:
@@ -126,6 +137,7 @@ _GROUPS = {
     "tokens": tuple(TokenFiles.model_fields),
     "providers": tuple(ProviderFile.model_fields),
     "limits": tuple(AgentLimits.model_fields),
+    "egress": tuple(EgressConfig.model_fields),
 }
 
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from orchestrator.errors import nearest
 from orchestrator.settings.collected import Collected, Where
 from orchestrator.settings.kubernetes import ENDPOINT, NAMESPACE, Kubernetes, RuntimeClasses, Toleration
-from orchestrator.settings.models import KeySource, Limits, ModelPrice, Provider, SettingsFile
+from orchestrator.settings.models import Egress, KeySource, Limits, ModelPrice, Provider, SettingsFile
 from orchestrator.settings.part import ADDRESS
 
 _PATTERNS = {
@@ -65,6 +65,7 @@ def _valid_names(path: Where) -> list[str]:
     groups: dict[Where, type[BaseModel]] = {
         (): SettingsFile,
         ("limits",): Limits,
+        ("egress",): Egress,
         ("kubernetes",): Kubernetes,
         ("kubernetes", "runtime_classes"): RuntimeClasses,
     }

@@ -107,7 +107,7 @@ def _kubernetes(table: Kubernetes, base: Path) -> Kubernetes:
 
 def _sources(found: Collected) -> dict[str, str]:
     sources = {name: str(found.origin((name,))) for name in SettingsFile.model_fields}
-    for group in ("providers", "prices", "limits", "kubernetes"):
+    for group in ("providers", "prices", "limits", "egress", "kubernetes"):
         inner = found.values.get(group, {})
         sources |= {f"{group}.{name}": str(found.origin((group, name))) for name in inner}
     return sources

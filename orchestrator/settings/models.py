@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SecretStr, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, SecretStr, StringConstraints, model_validator
 
 from orchestrator.settings.kubernetes import Kubernetes
 from orchestrator.settings.part import ADDRESS, Part
@@ -88,6 +89,23 @@ ProviderName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]+$")]
 ModelName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]+/\S+$")]
 
 
+def _network(text: str) -> str:
+    ip_network(text)
+    return text
+
+
+NetworkText = Annotated[str, AfterValidator(_network)]
+
+
+class Egress(Part):
+    """What tasks with a network may reach beside public addresses, through the gateway of this machine."""
+
+    allowed: tuple[NetworkText, ...] = ()
+    """Networks in CIDR form that may be reached though they are not public, such as that of a mirror. Tasks still list hosts."""
+    denied: tuple[NetworkText, ...] = ()
+    """Networks that may not be reached though they are public."""
+
+
 class SettingsFile(Part):
     """``orchestrate.toml``: everything that can be set. Paths in it are relative to it."""
 
@@ -121,6 +139,8 @@ class SettingsFile(Part):
     """Folder for the logs of gateway and grader."""
     max_launches: int = Field(default=3, ge=1, le=20)
     """Launches of one trial, when infrastructure fails."""
+    egress: Egress = Egress()
+    """What tasks with a network may reach."""
     kubernetes: Kubernetes = Kubernetes()
     """Trials as pods of a cluster."""
 

@@ -33,7 +33,11 @@ _NUMBERS: set[Where] = {
     ("max_launches",),
     *(("kubernetes", name) for name in _KUBERNETES_NUMBERS),
 }
-_LISTS: set[Where] = {("kubernetes", name) for name in _KUBERNETES_LISTS}
+_LISTS: set[Where] = {
+    *(("egress", name) for name in ("allowed", "denied")),
+    *(("kubernetes", name) for name in _KUBERNETES_LISTS),
+}
+_FLAGS: set[Where] = {("kubernetes", "task_egress")}
 _SETTABLE: tuple[Where, ...] = (
     ("store",),
     ("backend",),
@@ -43,7 +47,7 @@ _SETTABLE: tuple[Where, ...] = (
     ("scratch",),
     ("logs",),
     *(("kubernetes", name) for name in _KUBERNETES_WORDS),
-    *sorted(_NUMBERS | _LISTS),
+    *sorted(_NUMBERS | _LISTS | _FLAGS),
 )
 """Settings that have a variable: ``ORCHESTRATE_LIMITS_TRIALS`` and so on. Lists are separated by commas."""
 _PATHS: set[Where] = {
@@ -77,9 +81,11 @@ def read_variables(variables: Mapping[str, str], cwd: Path, found: Collected) ->
 
 
 def _typed(path: Where, text: str) -> Any:
-    """Return a variable's text as a number where a number is wanted and it is one, and as a list where a list is wanted."""
+    """Return a variable's text as a number where a number is wanted and it is one, likewise as true or false, and as a list."""
     if path in _LISTS:
         return [part for part in (part.strip() for part in text.split(",")) if part]
+    if path in _FLAGS:
+        return {"true": True, "false": False}.get(text.lower(), text)
     if path not in _NUMBERS:
         return text
     try:

@@ -41,14 +41,31 @@ def test_a_rule_allows_what_it_says(rule, target, allowed):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "a..b", "-a.com", "a b.com", "a.com/x", "a.com:0", "a.com:65536", "a.com:x", "127.1", "0x7f000001", "2130706433", "1.2.3", "*a.com", "a.*"],
+    [
+        "",
+        "a..b",
+        "-a.com",
+        "a b.com",
+        "a.com/x",
+        "a.com:0",
+        "a.com:65536",
+        "a.com:x",
+        "127.1",
+        "0x7f000001",
+        "2130706433",
+        "1.2.3",
+        "*a.com",
+        "a.*",
+    ],
 )
 def test_what_is_no_host_is_refused(text):
     with pytest.raises(ValueError, match=r"host|port|address"):
         HostRule.parse(text)
 
 
-@pytest.mark.parametrize("text", ["a.com", "a@b.com:443", "a.com:443/", "http://a.com:443", "[::1]", ":443", "a.com:99999", "[::1%eth0]:80"])
+@pytest.mark.parametrize(
+    "text", ["a.com", "a@b.com:443", "a.com:443/", "http://a.com:443", "[::1]", ":443", "a.com:99999", "[::1%eth0]:80"]
+)
 def test_what_is_no_authority_is_refused(text):
     with pytest.raises(ValueError, match=r"HOST:PORT|host"):
         authority(text)

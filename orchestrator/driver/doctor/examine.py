@@ -22,7 +22,7 @@ from orchestrator.errors import Problem, SpecError
 from orchestrator.settings import Settings, SettingsFile
 from orchestrator.storage.health import Fact, store_health
 
-_GROUPS = ("providers", "prices", "limits", "kubernetes")
+_GROUPS = ("providers", "prices", "limits", "egress", "kubernetes")
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 """Keys that TOML takes without quotes."""
 
@@ -151,9 +151,10 @@ def shown_settings(settings: Settings) -> list[Setting]:
         source = settings.sources.get(f"kubernetes.{name}", "default")
         if source != "default":
             found.append(Setting(name=f"kubernetes.{name}", value=written(value), source=source))
-    for name, value in settings.limits:
-        source = settings.sources.get(f"limits.{name}", "default")
-        found.append(Setting(name=f"limits.{name}", value=written(value), source=source))
+    for group, table in (("limits", settings.limits), ("egress", settings.egress)):
+        for name, value in table:
+            source = settings.sources.get(f"{group}.{name}", "default")
+            found.append(Setting(name=f"{group}.{name}", value=written(value), source=source))
     return found
 
 
