@@ -10,35 +10,18 @@ import orjson
 from aiohttp import web
 
 from orchestrator.gateway.calls import Route, complete
+from orchestrator.gateway.dialects.chat import CHAT
+from orchestrator.gateway.dialects.tokens import chat_tokens
 from orchestrator.gateway.findings import printable
 from orchestrator.gateway.launch import Launch
 from orchestrator.gateway.meter import BudgetSpentError
 from orchestrator.gateway.provider import ProviderError
 from orchestrator.gateway.refusal import Refusal
 from orchestrator.gateway.transcript import tool_calls
-from orchestrator.gateway.usage import estimate, usage_of
+from orchestrator.gateway.usage import estimate, priced
 from orchestrator.records.usage import Usage
 
 _CONTEXT_CODES = frozenset({"context_length_exceeded", "context_window_exceeded"})
-_UNSUPPORTED = {
-    "functions": "send `tools` instead",
-    "function_call": "send `tool_choice` instead",
-    "web_search_options": "it runs a tool at the provider",
-    "audio": "only text is passed on",
-    "plugins": "they run at the provider",
-    "search_parameters": "it runs a tool at the provider",
-    "enable_search": "it runs a tool at the provider",
-    "mcp_servers": "they are called by the provider",
-    "models": "name one model in `model`",
-    "fallbacks": "name one model in `model`",
-    "previous_response_id": "state at the provider is not allowed",
-    "conversation": "state at the provider is not allowed",
-    "api_base": "the gateway knows the provider's address",
-    "base_url": "the gateway knows the provider's address",
-    "api_key": "the gateway holds the provider's key",
-    "mock_response": "answers come from the model",
-}
-"""Fields of other vendors and proxies that lead around the agent's models, the tools it may use or the provider are refused too."""
 
 
 async def chat(launch: Launch, body: dict[str, Any]) -> web.Response:
@@ -56,14 +39,9 @@ async def chat(launch: Launch, body: dict[str, Any]) -> web.Response:
 
 def check(launch: Launch, body: dict[str, Any]) -> Route:
     """Return the route of a request that may be sent. Raises Refusal."""
-    _check_features(body)
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) for m in messages):
-        raise Refusal(400, "invalid_request", "`messages` must be a list of objects with at least one")
-    most = launch.config.limits.messages
-    if len(messages) > most:
-        msg = f"`messages` has {len(messages)} entries, at most {most} are taken; shorten the conversation"
-        raise Refusal(413, "request_too_large", msg, finding=True)
+    if body.get("stream"):
+        raise Refusal(400, "unsupported", "streaming is not supported: send `stream: false`", code="stream")
+    CHAT.check(body, launch.config.limits.messages, frozenset())
     name = body.get("model")
     route = launch.routes.get(name) if isinstance(name, str) else None
     if route is None:
@@ -71,29 +49,6 @@ def check(launch: Launch, body: dict[str, Any]) -> Route:
         msg = f"model {printable(str(name), 100)!r} is not one of this agent's models ({allowed})"
         raise Refusal(403, "model_not_allowed", msg, finding=True)
     return route
-
-
-def _check_features(body: dict[str, Any]) -> None:
-    if body.get("stream"):
-        raise Refusal(400, "unsupported", "streaming is not supported: send `stream: false`", code="stream")
-    if body.get("n") not in (None, 1):
-        raise Refusal(400, "unsupported", "only one choice is supported: send `n: 1`", code="n")
-    if body.get("store"):
-        raise Refusal(400, "unsupported", "state at the provider is not allowed: send `store: false`", code="store")
-    for name, way_out in _UNSUPPORTED.items():
-        if body.get(name) is not None:
-            raise Refusal(400, "unsupported", f"`{name}` is not supported: {way_out}", code=name)
-    tools = body.get("tools")
-    if tools is not None and not (isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)):
-        raise Refusal(400, "invalid_request", "`tools` must be a list of objects")
-    for tool in tools or ():
-        # A tuple, since an agent may send a value that no set can look up.
-        kind = tool.get("type")
-        if kind not in ("function", "custom"):
-            msg = f"tools that run at the provider are not allowed here, and {printable(str(kind), 60)!r} is one"
-            raise Refusal(400, "hosted_tool", msg, code="tools", finding=True)
-        if not isinstance(tool.get(kind), dict):
-            raise Refusal(400, "invalid_request", f"a tool of type {kind!r} must have an object `{kind}`")
 
 
 async def _call(launch: Launch, route: Route, body: dict[str, Any]) -> dict[str, Any]:
@@ -139,7 +94,12 @@ async def _complete(launch: Launch, route: Route, body: dict[str, Any], number: 
     began = time.monotonic()
     answer = await complete(route, body, launch.clock, failed)
     launch.request_failure = None
-    launch.transcript.response(number, answer, _names(body), time.monotonic() - began)
+    launch.transcript.response(
+        number,
+        answer,
+        {tool["name"] for tool in CHAT.tools(body) if tool["name"] is not None},
+        time.monotonic() - began,
+    )
     if isinstance(answer.get("model"), str):
         launch.models.add(printable(answer["model"], 200))
     return answer
@@ -154,9 +114,9 @@ def _failure(launch: Launch, error: ProviderError) -> Refusal:
 
 
 def _used(launch: Launch, route: Route, body: dict[str, Any], answer: dict[str, Any]) -> Usage:
-    found = usage_of(answer.get("usage"), launch.body.prices.get(route.model))
+    found = chat_tokens(answer.get("usage"))
     if found is not None:
-        return found
+        return priced(found, launch.body.prices.get(route.model))
     return _guess(launch, route, body, len(orjson.dumps(answer["choices"])))
 
 
@@ -168,11 +128,6 @@ def _guess(launch: Launch, route: Route, body: dict[str, Any], answered: int) ->
 def _budget(launch: Launch, spent: BudgetSpentError) -> Refusal:
     launch.spend(spent.reason)
     return Refusal(403, "budget_exhausted", str(spent), code=spent.reason)
-
-
-def _names(body: dict[str, Any]) -> set[str]:
-    names = (tool[tool["type"]].get("name") for tool in body.get("tools") or ())
-    return {name for name in names if isinstance(name, str)}
 
 
 def _called(calls: list[dict[str, Any]]) -> list[str | None]:

@@ -1,45 +1,14 @@
-"""Tokens and costs of a response in the shape of ``/v1/chat/completions``."""
+"""Costs of token counts, and estimates where there are none."""
 
 from __future__ import annotations
 
 from decimal import ROUND_HALF_EVEN, Decimal
-from typing import Any
 
 from orchestrator.records.usage import Usage
 from orchestrator.spec.agent import Price
 
-_MOST_TOKENS = 10**8
-"""In one response. More is nonsense, and at the dearest price the sum over a run would leave 64 bits."""
 CHARACTERS_PER_TOKEN = 4
 """Estimate where a response reports no usage."""
-
-
-def usage_of(reported: Any, price: Price | None) -> Usage | None:
-    """Return exclusive buckets from an OpenAI ``usage`` object, or None when it is missing or nonsense.
-
-    There ``prompt_tokens`` includes ``cached_tokens`` and ``completion_tokens`` includes ``reasoning_tokens`` (OpenAI API
-    reference, "The usage object").
-    """
-    if not isinstance(reported, dict):
-        return None
-    prompt, output = _count(reported.get("prompt_tokens")), _count(reported.get("completion_tokens"))
-    if prompt is None or output is None:
-        return None
-    cached = _detail(reported, "prompt_tokens_details", "cached_tokens")
-    written = _detail(reported, "prompt_tokens_details", "cache_write_tokens")
-    reasoning = min(_detail(reported, "completion_tokens_details", "reasoning_tokens"), output)
-    cached = min(cached, prompt)
-    written = min(written, prompt - cached)
-    return priced(
-        Usage(
-            uncached_input=prompt - cached - written,
-            cache_read=cached,
-            cache_write=written,
-            output=output,
-            reasoning=reasoning,
-        ),
-        price,
-    )
 
 
 def estimate(request_characters: int, response_characters: int) -> Usage:
@@ -65,13 +34,3 @@ def priced(usage: Usage, price: Price | None) -> Usage:
 
 def _tokens(characters: int) -> int:
     return -(-characters // CHARACTERS_PER_TOKEN)
-
-
-def _detail(reported: dict[str, Any], group: str, name: str) -> int:
-    details = reported.get(group)
-    return (_count(details.get(name)) if isinstance(details, dict) else None) or 0
-
-
-def _count(value: Any) -> int | None:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return value if whole and 0 <= value <= _MOST_TOKENS else None

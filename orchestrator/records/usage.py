@@ -16,6 +16,8 @@ class Usage(Record):
     """Input tokens read from a cache."""
     cache_write: int = Field(default=0, ge=0)
     """Input tokens written to a cache."""
+    cache_write_1h: int = Field(default=0, ge=0)
+    """The part of ``cache_write`` that is kept for an hour, where the provider has kinds that cost differently."""
     output: int = Field(default=0, ge=0)
     """Output tokens, reasoning included."""
     reasoning: int = Field(default=0, ge=0)
@@ -35,6 +37,7 @@ class Usage(Record):
             uncached_input=self.uncached_input + other.uncached_input,
             cache_read=self.cache_read + other.cache_read,
             cache_write=self.cache_write + other.cache_write,
+            cache_write_1h=self.cache_write_1h + other.cache_write_1h,
             output=self.output + other.output,
             reasoning=self.reasoning + other.reasoning,
             cost_nano_usd=(self.cost_nano_usd or 0) + (other.cost_nano_usd or 0) if known else None,

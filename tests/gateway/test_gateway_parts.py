@@ -17,7 +17,7 @@ from orchestrator.gateway.config import GatewayConfig
 from orchestrator.gateway.refusal import Refusal
 from orchestrator.gateway.serving import room_for_requests
 from orchestrator.gateway.tokens import TokenMint, bearer
-from orchestrator.gateway.usage import priced, usage_of
+from orchestrator.gateway.usage import priced
 from orchestrator.records.usage import Usage
 from orchestrator.spec.agent import Price
 
@@ -74,57 +74,15 @@ def test_a_token_comes_in_two_headers(authorization, key, found):
     assert bearer(authorization, key) == found
 
 
-def test_buckets_are_exclusive_and_priced():
-    reported = {
-        "prompt_tokens": 1000,
-        "completion_tokens": 100,
-        "prompt_tokens_details": {"cached_tokens": 700, "cache_write_tokens": 200},
-        "completion_tokens_details": {"reasoning_tokens": 40},
-    }
-    assert usage_of(reported, PRICE) == Usage(
-        uncached_input=100, cache_read=700, cache_write=200, output=100, reasoning=40,
-        cost_nano_usd=100 * 3000 + 700 * 300 + 200 * 3750 + 100 * 15000,
-    )  # fmt: skip
+def test_each_bucket_has_its_price():
+    usage = Usage(uncached_input=100, cache_read=700, cache_write=200, output=100, reasoning=40)
+    assert priced(usage, PRICE).cost_nano_usd == 100 * 3000 + 700 * 300 + 200 * 3750 + 100 * 15000
+    assert priced(usage, None).cost_nano_usd is None
 
 
 def test_costs_are_exact():
     usage = Usage(uncached_input=10**12, output=1)
     assert priced(usage, Price(input=0.1, output=0.0)).cost_nano_usd == 10**12 * 100
-
-
-@pytest.mark.parametrize(
-    "reported",
-    [
-        None,
-        [],
-        {},
-        {"prompt_tokens": 1},
-        {"prompt_tokens": -1, "completion_tokens": 1},
-        {"prompt_tokens": True, "completion_tokens": 1},
-        {"prompt_tokens": 10**9, "completion_tokens": 1},
-    ],
-)
-def test_a_usage_that_is_nonsense_is_no_usage(reported):
-    assert usage_of(reported, PRICE) is None
-
-
-@given(
-    st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**7), st.integers(0, 10**7), st.integers(0, 10**7)
-)
-def test_no_report_makes_buckets_that_do_not_add_up(prompt, output, cached, written, reasoning):
-    usage = usage_of(
-        {
-            "prompt_tokens": prompt,
-            "completion_tokens": output,
-            "prompt_tokens_details": {"cached_tokens": cached, "cache_write_tokens": written},
-            "completion_tokens_details": {"reasoning_tokens": reasoning},
-        },
-        None,
-    )
-    assert usage is not None
-    assert usage.total == prompt + output
-    assert usage.reasoning <= usage.output
-    assert usage.cost_nano_usd is None
 
 
 def test_memory_is_shared_and_something_is_left_for_whoever_comes():

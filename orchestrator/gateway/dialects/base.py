@@ -71,7 +71,7 @@ class StreamReader(Protocol):
     characters: int
     """Characters of text, reasoning and arguments so far: what an answer that breaks off is paid by."""
     done: bool
-    """Whether the stream has said that it is complete."""
+    """Whether the stream has said that it is complete. Usage may come after that, so a stream is read to its end."""
 
     def take(self, event: ServerEvent) -> list[ServerEvent]:
         """Take the provider's next event and return what the agent gets for it: the same, without what it did not ask for (usage).
@@ -112,7 +112,11 @@ class Dialect(Protocol):
         ...
 
     def items(self, body: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the conversation's entries as they came, instructions first. A later request of the conversation begins with them."""
+        """Return the conversation's entries, instructions first. A later request of the conversation begins with them.
+
+        They are as they came, but for what clients change from request to request without meaning anything: marks of caching, and
+        texts that are now a string, now a list of one.
+        """
         ...
 
     def message(self, item: Mapping[str, Any]) -> Message:

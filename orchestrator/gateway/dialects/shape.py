@@ -1,0 +1,162 @@
+"""What the dialects share: reading JSON of unknown shape without trust, and the parts of the one form of messages."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import orjson
+
+from orchestrator.gateway.body import within_depth
+from orchestrator.gateway.dialects.base import ServerEvent
+from orchestrator.records.message import (
+    MediaPart,
+    OtherPart,
+    Part,
+    ReasoningPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+
+MOST_DEPTH = 100
+"""Levels that JSON of a provider may nest."""
+_MOST_PIECES = 64
+"""Pieces that a scripted text is streamed in, at most."""
+_LEAST_PIECE = 16
+"""Characters of a piece, at least."""
+_MARKS = ("cache_control", "cache_reference")
+"""Keys by which agents say what a provider should cache: they wander from entry to entry while a conversation grows."""
+
+
+def obj(value: Any) -> dict[str, Any]:
+    """Return an object; an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def entries(value: Any) -> list[dict[str, Any]]:
+    """Return the objects of a list; none for anything else."""
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
+
+
+def word(value: Any) -> str | None:
+    """Return a string, or None."""
+    return value if isinstance(value, str) else None
+
+
+def text(value: Any) -> str:
+    """Return a string, or an empty one."""
+    return value if isinstance(value, str) else ""
+
+
+def canonical(value: Any) -> str:
+    """Return a value as JSON text with sorted keys."""
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def arguments_text(value: Any) -> str:
+    """Return arguments as text: as the model wrote them, or canonical JSON of what is no text."""
+    return value if isinstance(value, str) else "" if value is None else canonical(value)
+
+
+def load(event: ServerEvent) -> dict[str, Any]:
+    """Return the JSON object that an event holds. Raises ValueError for anything else, and for one that nests too deep."""
+    value = orjson.loads(event.data)
+    if not isinstance(value, dict) or not within_depth(value, MOST_DEPTH):
+        msg = f"the event is not a JSON object of at most {MOST_DEPTH} levels"
+        raise ValueError(msg)
+    return value
+
+
+def dump(value: Any) -> str:
+    """Return JSON text."""
+    return orjson.dumps(value).decode()
+
+
+def steady(item: Mapping[str, Any], text_type: str = "text") -> dict[str, Any]:
+    """Return an entry of a conversation in the form that stays the same from request to request.
+
+    Some clients write the same text now as a string, now as a list of one part, and move marks of caching.
+    """
+    content = item.get("content")
+    if isinstance(content, str):
+        content = [{"type": text_type, "text": content}]
+    elif isinstance(content, list):
+        content = [_unmarked(part) for part in content]
+    kept = {key: value for key, value in item.items() if key not in _MARKS}
+    return {**kept, "content": content} if "content" in item else kept
+
+
+def _unmarked(part: Any) -> Any:
+    return {k: v for k, v in part.items() if k not in _MARKS} if isinstance(part, dict) else part
+
+
+def text_part(value: str) -> TextPart:
+    """Return plain text."""
+    return {"type": "text", "text": value}
+
+
+def reasoning_part(value: str) -> ReasoningPart:
+    """Return what a model thought."""
+    return {"type": "reasoning", "text": value}
+
+
+def call_part(call_id: Any, name: Any, arguments: Any) -> ToolCallPart:
+    """Return a tool call."""
+    return {"type": "tool_call", "id": word(call_id), "name": word(name), "arguments": arguments_text(arguments)}
+
+
+def other_part(kind: str, data: Any) -> OtherPart:
+    """Return anything else."""
+    return {"type": "other", "kind": kind, "data": data}
+
+
+def media_part(media_type: str, *, url: Any = None, data: Any = None) -> MediaPart:
+    """Return an image, sound or file, given by an address, an address of type ``data:``, or base64 text."""
+    address = word(url)
+    if address is not None and address.startswith("data:"):
+        head, _, data = address.partition(",")
+        media_type, address = head[5:].partition(";")[0] or media_type, None
+    if not isinstance(data, str):
+        return {"type": "media", "media_type": media_type, "url": address, "sha256": None, "bytes": None}
+    raw = _decoded(data)
+    digest = hashlib.sha256(raw).hexdigest()
+    return {"type": "media", "media_type": media_type, "url": None, "sha256": digest, "bytes": len(raw)}
+
+
+def _decoded(data: str) -> bytes:
+    try:
+        return base64.b64decode(data)
+    except (binascii.Error, ValueError):
+        return data.encode("utf-8", "replace")
+
+
+def result_part(call_id: Any, parts: list[Part], *, is_error: bool = False) -> ToolResultPart:
+    """Return a tool's result: its text, with other parts named in brackets, and the media in it."""
+    lines: list[str] = []
+    media: list[MediaPart] = []
+    for part in parts:
+        if part["type"] == "text":
+            lines.append(part["text"])
+        elif part["type"] == "media":
+            lines.append(f"[{part['media_type']}]")
+            media.append(part)
+        else:
+            lines.append(f"[{part['kind'] if part['type'] == 'other' else part['type']}]")
+    found: ToolResultPart = {
+        "type": "tool_result",
+        "id": word(call_id),
+        "content": "\n".join(lines),
+        "is_error": is_error,
+    }
+    return {**found, "media": media} if media else found
+
+
+def pieces(value: str) -> Iterator[str]:
+    """Return a text in the pieces that a scripted model streams it in."""
+    size = max(_LEAST_PIECE, -(-len(value) // _MOST_PIECES))
+    for start in range(0, len(value), size):
+        yield value[start : start + size]
