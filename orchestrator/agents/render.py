@@ -40,12 +40,14 @@ def refusals(agent: Agent) -> list[str]:
         found.append("placement 'own' (a container of the agent's image) comes with a later version; use 'sandbox'")
     if agent.image is not None:
         found.append("'image' comes with a later version; put the program's files into 'bundle'")
-    if agent.build is not None:
-        found.append("'build' comes with a later version; build the files yourself and name them in 'bundle'")
-    if agent.adapter is not None:
-        found.append(f"adapter {agent.adapter!r} comes with a later version; let the program write /output/final.json")
     if agent.type != "command":
-        given = {"command": agent.command, "bundle": agent.bundle, "stdin": agent.stdin != "none"}
+        given = {
+            "command": agent.command,
+            "bundle": agent.bundle,
+            "build": agent.build,
+            "stdin": agent.stdin != "none",
+            "adapter": agent.adapter,
+        }
         found.extend(
             f"{name!r} is for type 'command'; type {agent.type!r} has a program of its own, so remove it"
             for name, value in given.items()
@@ -106,8 +108,8 @@ def _environment(agent: Agent, registration: Registration) -> dict[str, str]:
     ours = {"ORCHESTRATE_GATEWAY": address, "ORCHESTRATE_TOKEN": registration.agent_token}
     models = models_of(agent)
     if models:
-        ours["OPENAI_BASE_URL"] = f"{address}/v1"
-        ours["OPENAI_API_KEY"] = registration.agent_token
+        ours |= {"OPENAI_BASE_URL": f"{address}/v1", "OPENAI_API_KEY": registration.agent_token}
+        ours |= {"ANTHROPIC_BASE_URL": address, "ANTHROPIC_API_KEY": registration.agent_token}
         ours["ORCHESTRATE_MODEL"] = models.get("main") or next(iter(models.values()))
         ours |= {f"ORCHESTRATE_MODEL_{_word(alias)}": model for alias, model in models.items()}
     # An agent file must not be able to point its own program elsewhere, so ours come last.

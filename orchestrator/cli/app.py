@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli import data, doctor, gc, images, overview, read, rerun, run, serve, steer, suite
+from orchestrator.cli import agents, data, doctor, gc, images, overview, read, rerun, run, serve, steer, suite
 from orchestrator.errors import InfrastructureError, OrchestrateError, SpecError
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ read.add_to(app)
 steer.add_to(app)
 suite.add_to(app)
 images.add_to(app)
+agents.add_to(app)
 data.add_to(app)
 gc.add_to(app)
 doctor.add_to(app)

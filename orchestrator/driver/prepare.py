@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from orchestrator import wiring
+from orchestrator.driver.builds import with_builds
 from orchestrator.driver.images import CONTAINER, present_images, unused_images, with_default_image
 from orchestrator.driver.limits import InForce
 from orchestrator.driver.order import (
@@ -61,6 +63,7 @@ async def make_ready(place: Place, order: Order, loaded: Loaded) -> Ready:
         tasks, default = with_default_image(loaded.tasks, place.settings.kubernetes.task_image)
         loaded = replace(loaded, tasks=tasks)
     check_order(order, loaded, place.backend, place.settings)
+    loaded = replace(loaded, agents=await asyncio.to_thread(with_builds, loaded.agents, place.settings.cache))
     images, engine = await _images(place, loaded.tasks)
     environments = {task.task.id: task.task.environment for task in loaded.tasks}
     labels = {**await _labels(place, environments), **default}

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import fcntl
 import hashlib
 import io
 import json
-import os
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
+from orchestrator.driver.trees import TREE, keep, kept, tree_items
 from orchestrator.errors import InfrastructureError, Problem, SandboxError, SpecError, nearest
 from orchestrator.interfaces import ImageEngine
-from orchestrator.spec.bundle import Bundle, Item, Reader, with_folder
+from orchestrator.spec.bundle import Bundle, Item, with_folder
 from orchestrator.spec.checks import PathsUnchanged
 from orchestrator.spec.files import display
 from orchestrator.spec.globs import matches
@@ -26,7 +24,7 @@ from orchestrator.spec.loaded import LoadedTask
 from orchestrator.spec.room import NoRoomError, Room
 from orchestrator.spec.task import ImageWorkspace
 
-_TREE, _PROOF = "tree", "proof.json"
+_PREFIX = "workspace/"
 _MOST_TOLD = 20
 
 
@@ -60,12 +58,12 @@ async def _with_workspace(task: LoadedTask, path: str, engine: ImageEngine, cach
     key = hashlib.sha256(json.dumps([present.id, path]).encode()).hexdigest()
     place = cache / "bundles" / "workspaces" / key  # gc treats it as an unpacked bundle
     try:
-        tree = await asyncio.to_thread(_kept, place)
+        tree = await asyncio.to_thread(kept, place, _PREFIX)
         if tree is None:
             told = await _take_out(engine, present.id, path, place, task.task.environment.resources.disk)
             if told:
                 raise _problem(task, *_shortened(told))
-            tree = await asyncio.to_thread(_items, place / _TREE)
+            tree = await asyncio.to_thread(tree_items, place / TREE, _PREFIX)
     except NoRoomError as error:
         raise _problem(task, f"{error}; raise environment.resources.disk") from error
     except ValueError as error:
@@ -118,27 +116,6 @@ def _shortened(told: list[str]) -> list[str]:
     return [*kept, f"and {more:,} more paths like these"] if more > 0 else kept
 
 
-def _items(tree: Path) -> list[Item]:
-    reader = Reader(everything=True)
-    items = reader.tree(tree, "workspace/")
-    if reader.problems:
-        raise OSError(0, f"it was changed: {reader.problems[0]}")
-    return items
-
-
-def _kept(place: Path) -> list[Item] | None:
-    """Return what was kept before, if it is whole and nobody changed it."""
-    try:
-        proof = json.loads((place / _PROOF).read_bytes())
-        items = _items(place / _TREE)
-    except (OSError, ValueError):
-        return None
-    if proof != {"digest": Bundle.of(items).digest}:
-        return None
-    os.utime(place)  # gc removes what was not used for long
-    return items
-
-
 async def _take_out(engine: ImageEngine, image: str, path: str, place: Path, disk: int) -> list[str]:
     """Copy a folder of an image to its place, all of it or nothing, and return what no bundle can hold of it."""
     await asyncio.to_thread(place.parent.mkdir, parents=True, exist_ok=True)
@@ -148,11 +125,11 @@ async def _take_out(engine: ImageEngine, image: str, path: str, place: Path, dis
         container = await engine.create(image)
         try:
             async with engine.archive(container, path) as pieces:
-                told = await _extract(pieces, path, fresh / _TREE, disk)
+                told = await _extract(pieces, path, fresh / TREE, disk)
         finally:
             await asyncio.shield(engine.remove(container))
         if not told:
-            await asyncio.to_thread(_keep, fresh, place)
+            await asyncio.to_thread(keep, fresh, place, _PREFIX)
     return told
 
 
@@ -168,15 +145,6 @@ async def _extract(pieces: AsyncIterator[bytes], path: str, folder: Path, disk: 
         raise
     await stream.rest()
     return told
-
-
-def _keep(fresh: Path, place: Path) -> None:
-    digest = Bundle.of(_items(fresh / _TREE)).digest
-    (fresh / _PROOF).write_text(json.dumps({"digest": digest}))
-    with _locked(place.parent / ".lock"):
-        if place.exists():
-            place.rename(fresh.parent / "spoilt")
-        fresh.rename(place)
 
 
 class _Stream(io.RawIOBase, IO[bytes]):
@@ -209,10 +177,3 @@ class _Stream(io.RawIOBase, IO[bytes]):
         """Take what is left: the end of the stream is where an engine says that it failed. Raises SandboxError."""
         async for _ in self._pieces:
             pass
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

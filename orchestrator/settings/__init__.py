@@ -6,7 +6,13 @@ where each value came from, ``toml`` in which line. ``environment`` is the only 
 pydantic and the standard library alone.
 """
 
-from orchestrator.settings.environment import engine_variables, local_ray_variables, ray_address, set_variables
+from orchestrator.settings.environment import (
+    build_variables,
+    engine_variables,
+    local_ray_variables,
+    ray_address,
+    set_variables,
+)
 from orchestrator.settings.kubernetes import Kubernetes, RuntimeClasses, Toleration
 from orchestrator.settings.load import load_settings, settings_of, usable_settings
 from orchestrator.settings.models import (
@@ -28,6 +34,7 @@ __all__ = [
     "Settings",
     "SettingsFile",
     "Toleration",
+    "build_variables",
     "engine_variables",
     "load_settings",
     "local_ray_variables",

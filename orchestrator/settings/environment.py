@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -32,6 +33,19 @@ def variables(environ: Mapping[str, str] | None = None) -> Mapping[str, str]:
 def engine_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the variables that a container engine is started with: those that say where its daemon, storage and settings are."""
     return {name: value for name, value in variables(environ).items() if name in _ENGINE_VARIABLES}
+
+
+_BUILD_VARIABLES = re.compile(
+    r"PATH|HOME|LANG|LC_ALL|TMPDIR|USER|(HTTPS?|NO|ALL)_PROXY|(PIP|UV|NPM_CONFIG|CARGO|GO)[A-Z_]*|SSL_CERT_(FILE|DIR)|NODE_EXTRA_CA_CERTS"
+    r"|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE",
+    re.IGNORECASE,
+)
+"""Variables that tell package managers where registries, proxies, certificates and their own settings are."""
+
+
+def build_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the variables that an agent's build command is started with. Keys of model providers and of stores are not among them."""
+    return {name: value for name, value in variables(environ).items() if _BUILD_VARIABLES.fullmatch(name)}
 
 
 def ray_address() -> str | None:

@@ -11,6 +11,9 @@ from orchestrator.spec.base import RelativePath, Spec
 
 RUNNABLE_AGENTS = frozenset({"command", "react", "scripted", "oracle", "nop"})
 
+Adapter = Literal["claude-code", "codex", "mini-swe-agent"]
+"""Forms of an ending: the JSON result of Claude Code, the JSON events of Codex, the exit status of mini-swe-agent's trajectory."""
+
 ModelId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]+/\S+$")]
 """``provider/name``; the provider ``scripted`` plays conversations from files."""
 
@@ -45,11 +48,11 @@ class Agent(Spec):
     stdin: Literal["none", "instruction"] = "none"
     """What the program reads on its standard input."""
     bundle: RelativePath | None = None
-    """Folder beside the agent file, laid read-only at ``/agent``."""
+    """Folder beside the agent file, laid read-only at ``/agent``; with ``build``, what its command starts from."""
     image: str | None = None
     """Image that holds the agent."""
     build: str | None = None
-    """Command that makes the bundle."""
+    """Shell command that makes the files of ``/agent`` in a copy of ``bundle``; ``orchestrate agents build`` runs it, once."""
     placement: Literal["sandbox", "own"] = "sandbox"
     """In the task's sandbox, or in a container of its own image."""
     env: dict[str, str] = Field(default_factory=dict)
@@ -66,8 +69,8 @@ class Agent(Spec):
     """Prices by model; they win over every other table."""
     terminal_output: Literal["final_json", "none"] = "final_json"
     """``none``: the agent cannot decline or ask, so those tasks are not applicable to it."""
-    adapter: str | None = None
-    """Name of an adapter that reads this agent's own ending."""
+    adapter: Adapter | None = None
+    """Which agent's own form of ending the program prints; read when it neither called ``finish`` nor wrote ``/output/final.json``."""
     tools: tuple[str, ...] = ()
     """Tools that ``react`` offers to the model beside the task's; all of its own when empty."""
 
@@ -82,6 +85,8 @@ class Agent(Spec):
             problems.append("type 'scripted' needs 'scripts'")
         if any(is_scripted(model) for model in self.models.values()) and not self.scripts:
             problems.append("a model of the provider 'scripted' needs 'scripts'")
+        if self.build is not None and not self.build.strip():
+            problems.append("'build' is empty; name the command that makes the files of /agent")
         if problems:
             raise ValueError("; ".join(problems))
         return self

@@ -72,7 +72,8 @@ def load_agent(path: Path) -> LoadedAgent:
         raise SpecError(problems)
     files = None if scripts is None else scripts_bundle({task: script for task, (script, _) in scripts.items()})
     shown = {task: where for task, (_, where) in (scripts or {}).items()}
-    return LoadedAgent(path.stem, agent, agent_digest(agent, prompt, bundle, files), prompt, bundle, files, shown)
+    name, where = path.stem, display(path)
+    return LoadedAgent(name, agent, agent_digest(agent, prompt, bundle, files), prompt, bundle, files, shown, where)
 
 
 def check_scripts(agent: LoadedAgent, suite: LoadedSuite) -> list[Problem]:

@@ -66,6 +66,8 @@ class LoadedAgent:
     """Its conversations, ``<task>.json`` (audience ``world``)."""
     script_files: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Task id to the shown name of its conversation file."""
+    file: str = field(default="", repr=False)
+    """The shown name of its own file; empty for those that need none."""
 
     def with_model(self, model: str) -> LoadedAgent:
         """Return the same agent with another main model. Raises SpecError when that is no ``provider/name``."""

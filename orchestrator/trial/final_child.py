@@ -1,6 +1,7 @@
-"""Read one final.json on standard input and print what it says. Runs alone, with nothing to lose: no credential, little memory, no files.
+"""Read how an agent says that it ended. Runs alone, with nothing to lose: no credential, little memory, no files.
 
-Stdlib only; started with ``python -I -S``. Prints one JSON line: ``{"final": {…}}`` or ``{"error": "…"}``.
+Standard input is one final.json, or with an adapter's name as argument the end of what the agent printed. Stdlib only; started with
+``python -I -S``. Prints one JSON line: ``{"final": {…}}``, or ``{"error": "…"}`` with the reason why there is none.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import resource
 import sys
 
 LIMIT = 64 * 1024
+OUTPUT_LIMIT = 4 << 20
+MESSAGE_LIMIT = 16 * 1024
 STATUSES = ("completed", "declined", "asked")
 WORDS = ("low", "medium", "high")
 
 
 def confine() -> None:
-    """Give up everything that reading 64 KiB does not need."""
+    """Give up everything that reading some MiB does not need."""
     for limit, value in (
         (resource.RLIMIT_AS, 256 << 20),
         (resource.RLIMIT_CPU, 2),
@@ -75,6 +78,82 @@ def answer(raw: bytes) -> dict[str, object]:
     return {"final": final}
 
 
+def objects(raw: bytes) -> list[dict[str, object]]:
+    """Return the lines that are JSON objects; programs print other things between them, and the first line may be cut."""
+    found = []
+    for line in raw.split(b"\n"):
+        if not line.lstrip().startswith(b"{"):
+            continue
+        try:
+            value = json.loads(line.decode("utf-8", "replace"))
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict):
+            found.append(value)
+    return found
+
+
+def claude_code(lines: list[dict[str, object]]) -> dict[str, object]:
+    """Read the result that ``claude --print --output-format json`` (or ``stream-json``) ends with. Raises ValueError."""
+    for line in reversed(lines):
+        if line.get("type") == "result":
+            if line.get("subtype") == "success" and line.get("is_error") is False:
+                return completed(line.get("result"))
+            raise ValueError(f"its result is {word(line.get('subtype'))}, is_error {word(line.get('is_error'))}")
+    raise ValueError("it printed no line of type 'result'")
+
+
+def codex(lines: list[dict[str, object]]) -> dict[str, object]:
+    """Read the events of ``codex exec --json``: how the last turn ended, and the last message before. Raises ValueError."""
+    message: object = ""
+    ended: object = None
+    for line in lines:
+        item = line.get("item")
+        if line.get("type") == "item.completed" and isinstance(item, dict) and item.get("type") == "agent_message":
+            message = item.get("text")
+        if line.get("type") in ("turn.started", "turn.completed", "turn.failed", "error"):
+            ended = line["type"]
+    if ended == "turn.completed":
+        return completed(message)
+    raise ValueError(f"its last turn ended with {word(ended)}")
+
+
+def mini_swe_agent(lines: list[dict[str, object]]) -> dict[str, object]:
+    """Read ``exit_status`` and ``submission`` of its trajectory, printed as the last line that has them. Raises ValueError."""
+    for line in reversed(lines):
+        if "exit_status" in line:
+            if line["exit_status"] == "Submitted":
+                return completed(line.get("submission"))
+            raise ValueError(f"its exit status is {word(line['exit_status'])}")
+    raise ValueError("it printed no line with 'exit_status'")
+
+
+def completed(message: object) -> dict[str, object]:
+    """Return an ending of an agent that ended by itself. What it says in prose is its message and nothing else."""
+    text = message if isinstance(message, str) else ""
+    text = text.encode("utf-8", "replace").decode("utf-8")[:MESSAGE_LIMIT]
+    return {"status": "completed", "message": text, "confidence": None, "escalation": {}}
+
+
+def word(value: object) -> str:
+    """Return a value as it may stand in a finding."""
+    return ascii(value)[:80]
+
+
+ADAPTERS = {"claude-code": claude_code, "codex": codex, "mini-swe-agent": mini_swe_agent}
+
+
+def adapted(adapter: str, raw: bytes) -> dict[str, object]:
+    """Return what is to be printed for the end of what an agent printed."""
+    try:
+        return {"final": ADAPTERS[adapter](objects(raw[-OUTPUT_LIMIT:]))}
+    except (ValueError, MemoryError) as error:
+        return {"error": f"{adapter}: {str(error)[:200]}"}
+
+
 if __name__ == "__main__":
     confine()
-    json.dump(answer(sys.stdin.buffer.read(LIMIT + 1)), sys.stdout)
+    if len(sys.argv) > 1:
+        json.dump(adapted(sys.argv[1], sys.stdin.buffer.read(OUTPUT_LIMIT)), sys.stdout)
+    else:
+        json.dump(answer(sys.stdin.buffer.read(LIMIT + 1)), sys.stdout)

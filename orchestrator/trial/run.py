@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from orchestrator.errors import FOR_A_PERSON, GatewayError, GraderError, InfrastructureError, LeaseLostError
 from orchestrator.interfaces import Ending, Frozen, PlannedTrial, Registration, Sandbox, TrialEnd
 from orchestrator.records.outcome import Outcome, Seal, Times
-from orchestrator.records.state import Finding
+from orchestrator.records.state import FinalAnswer, Finding
 from orchestrator.records.termination import outcome_class
 from orchestrator.records.usage import NOTHING_USED, Usage
 from orchestrator.records.verdict import Verdict
 from orchestrator.trial.crew import Crew
 from orchestrator.trial.ending import decide
-from orchestrator.trial.final import read_final
+from orchestrator.trial.final import read_adapted, read_final
 from orchestrator.trial.launch import request, sandbox_spec, waiting
 from orchestrator.trial.marker import commit_outcome
 
@@ -219,10 +219,7 @@ class _Observed:
 
 
 async def _outcome(run: str, planned: PlannedTrial, launch: int, crew: Crew, seen: _Observed) -> Outcome:
-    final = seen.seal.finish
-    findings: tuple[Finding, ...] = ()
-    if final is None and seen.frozen.final is not None:
-        final, findings = await read_final(seen.frozen.final)
+    final, findings = await _final(planned, seen)
     decision = decide(seen.ending, seen.seal, final, cancelled=seen.cancelled, over_disk=seen.frozen.over_disk)
     wall = max(0.0, seen.ending.ended - seen.ending.started)
     waiting = min(seen.seal.waiting_s, wall)
@@ -258,6 +255,16 @@ async def _outcome(run: str, planned: PlannedTrial, launch: int, crew: Crew, see
         writer_id=crew.writer_id,
         epoch=crew.epoch,
     )
+
+
+async def _final(planned: PlannedTrial, seen: _Observed) -> tuple[FinalAnswer | None, tuple[Finding, ...]]:
+    """Return how the agent said that it ended: to the gateway, else in its file, else in its own form on its output."""
+    if seen.seal.finish is not None:
+        return seen.seal.finish, ()
+    if seen.frozen.final is not None:
+        return await read_final(seen.frozen.final)
+    adapter = planned.agent.agent.adapter
+    return (None, ()) if adapter is None else await read_adapted(adapter, seen.frozen.output)
 
 
 @dataclass(frozen=True)

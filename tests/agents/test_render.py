@@ -45,6 +45,8 @@ def test_a_command_gets_the_gateway_and_its_models():
         "ORCHESTRATE_TOKEN": "agent-token",
         "OPENAI_BASE_URL": "http://127.0.0.1:8080/v1",
         "OPENAI_API_KEY": "agent-token",
+        "ANTHROPIC_BASE_URL": "http://127.0.0.1:8080",
+        "ANTHROPIC_API_KEY": "agent-token",
         "ORCHESTRATE_MODEL": "openai/gpt",
         "ORCHESTRATE_MODEL_MAIN": "openai/gpt",
         "ORCHESTRATE_MODEL_SMALL_2": "openai/mini",
@@ -52,7 +54,8 @@ def test_a_command_gets_the_gateway_and_its_models():
 
 
 def test_an_agent_file_cannot_point_its_program_elsewhere():
-    env = {"ORCHESTRATE_GATEWAY": "http://evil", "OPENAI_BASE_URL": "http://evil", "MINE": "1"}
+    ours = ("ORCHESTRATE_GATEWAY", "OPENAI_BASE_URL", "ANTHROPIC_BASE_URL")
+    env = {**dict.fromkeys(ours, "http://evil"), "MINE": "1"}
     made = render(agent(type="command", command=["x"], models={"main": "a/b"}, env=env), TASK, REGISTRATION)
     assert made.env["MINE"] == "1"
     assert "http://evil" not in made.env.values()
@@ -103,8 +106,8 @@ def test_a_scripted_agent_needs_no_models_of_its_own():
         ({"type": "react", "models": {"main": "a/b"}, "stdin": "instruction"}, "'stdin' is for type 'command'"),
         ({"type": "nop", "placement": "own"}, "placement 'own'"),
         ({"type": "nop", "image": "x"}, "'image'"),
-        ({"type": "nop", "build": "make"}, "'build'"),
-        ({"type": "nop", "adapter": "codex"}, "adapter 'codex'"),
+        ({"type": "nop", "build": "make"}, "'build' is for type 'command'"),
+        ({"type": "nop", "adapter": "codex"}, "'adapter' is for type 'command'"),
         ({"type": "react", "models": {"main": "a/b"}, "tools": ["shel"]}, "did you mean 'shell'"),
         ({"type": "react", "models": {"main": "a/b"}, "params": {"stream": True}}, "params.stream"),
     ],
@@ -116,5 +119,6 @@ def test_what_is_not_run_is_refused_by_name(fields, says):
 
 
 def test_what_can_run_is_not_refused():
-    for fields in ({"type": "nop"}, {"type": "oracle"}, {"type": "command", "command": ["x"]}):
+    command = {"type": "command", "command": ["x"]}
+    for fields in ({"type": "nop"}, {"type": "oracle"}, command, {**command, "build": "make", "adapter": "codex"}):
         assert refusals(spec(**fields)) == []
