@@ -1,4 +1,4 @@
-"""The official MCP SDK in a sandbox, unmodified: its client finds the gateway's tools, asks the user and ends the trial."""
+"""Programs that people have, in a sandbox, unmodified: the client of the official MCP SDK, and curl."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from cli_world import STARTER
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -23,6 +24,16 @@ checks:
   - {id: asked, type: asked, replies: [currency]}
 """
 _USER = "replies: [{id: currency, mentions: [[currency]], say: EUR}]\n"
+_QUESTION = {"status": "asked", "message": "Which currency is the figure in, and for which region?"}
+_CURL = f"""
+curl -sS -H "Authorization: Bearer $ORCHESTRATE_TOKEN" "$ORCHESTRATE_GATEWAY/tools"
+curl -sS -H "Authorization: Bearer $ORCHESTRATE_TOKEN" -d '{json.dumps(_QUESTION)}' "$ORCHESTRATE_GATEWAY/tools/finish"
+"""
+_CURL_MCP = f"""
+curl -sS -H "x-api-key: $ORCHESTRATE_TOKEN" -d '{{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}}' "$ORCHESTRATE_GATEWAY/mcp"
+curl -sS -H "x-api-key: $ORCHESTRATE_TOKEN" "$ORCHESTRATE_GATEWAY/mcp" -d '{{"jsonrpc": "2.0", "id": 2, "method": "tools/call",
+  "params": {{"name": "finish", "arguments": {json.dumps(_QUESTION)}}}}}'
+"""
 _PROGRAM = """
 import asyncio, os, sys
 sys.path.insert(0, "/agent/packages")
@@ -91,3 +102,17 @@ def test_the_official_client_works_inside_of_a_sandbox(tmp_path: Path, orchestra
     assert [each["reply"] for each in outcome["questions"]] == ["currency", "currency"]
     log = [json.loads(line) for line in orchestrate("logs", "sdk", "quote", "--json").stdout.splitlines()]
     assert [each["via"] for each in log if each["type"] == "tool_call"] == ["mcp"] * 3
+
+
+def test_curl_finishes_a_starter_task(tmp_path: Path, orchestrate) -> None:
+    words: list[str | Path] = ["submit", STARTER, "--tasks", "board-figure", "--samples", "1", "--run-id", "curl"]
+    for name, script in (("plain", _CURL), ("mcp", _CURL_MCP)):
+        agent = tmp_path / f"{name}.yaml"
+        agent.write_text(json.dumps({"type": "command", "command": ["sh", "-c", script]}))
+        words += ["--agent", agent]
+    done = orchestrate(*words, timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for name in ("plain", "mcp"):
+        found = json.loads(orchestrate("show", "curl", f"board-figure@{name}", "--json").stdout)
+        assert (found["result"], found["outcome"]["termination_reason"]) == ("passed", "asked"), found["output"]
+        assert found["output"].count('"finish"') == 1
