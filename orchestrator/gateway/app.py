@@ -15,7 +15,8 @@ from orchestrator.gateway.admin import AdminSide, FreezerSide
 from orchestrator.gateway.config import GatewayConfig
 from orchestrator.gateway.door import Door
 from orchestrator.gateway.registry import Registry
-from orchestrator.gateway.serving import provider_session, serving, until_terminated
+from orchestrator.gateway.segments import SegmentSender
+from orchestrator.gateway.serving import in_background, provider_session, serving, until_terminated
 from orchestrator.interfaces import BundleSource, ObjectStore, TrajectoryFactory
 
 _BACKLOG = 512
@@ -48,6 +49,7 @@ async def running_gateway(
         registry = Registry(config, store, trajectories, bundles, session)
         app = AdminSide(registry, store, {"driver": config.admin_token}).application()
         FreezerSide(registry, store).add_to(app)
+        await stack.enter_async_context(in_background(SegmentSender(store, registry.unsealed).run()))
         stack.callback(_remove, config.socket, config.door)
         await stack.enter_async_context(serving(app, _unix_socket(config.socket)))
         stack.push_async_callback(registry.abandon)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from orchestrator.errors import StoreError
@@ -16,7 +16,8 @@ from orchestrator.gateway.front import Front, FrontLimits, listen, most_connecti
 from orchestrator.gateway.pods import PodSide
 from orchestrator.gateway.registry import Registry
 from orchestrator.gateway.sealing import seal
-from orchestrator.gateway.serving import provider_session, serving, until_terminated
+from orchestrator.gateway.segments import SegmentSender
+from orchestrator.gateway.serving import in_background, provider_session, serving, until_terminated
 from orchestrator.interfaces import BundleSource, ObjectStore, TrajectoryFactory
 
 log = logging.getLogger(__name__)
@@ -65,8 +66,9 @@ async def running_cluster_gateway(
         tokens = config.tokens
         app = AdminSide(registry, store, {"driver": tokens.driver, "relay": tokens.relay, "reaper": tokens.reaper})
         canaries = CanaryWatch(config.canaries)
-        await stack.enter_async_context(_in_background(canaries.watch()))
-        await stack.enter_async_context(_in_background(_seal_abandoned(registry, store)))
+        await stack.enter_async_context(in_background(canaries.watch()))
+        await stack.enter_async_context(in_background(_seal_abandoned(registry, store)))
+        await stack.enter_async_context(in_background(SegmentSender(store, registry.unsealed).run()))
         await stack.enter_async_context(serving(app.application(), admin))
         stack.push_async_callback(registry.abandon)
         pods = PodSide(registry, store, canaries)
@@ -94,14 +96,3 @@ async def _seal_abandoned(registry: Registry, store: ObjectStore) -> None:
                 await seal(launch, store)
             except StoreError as error:
                 log.error("launch %s, which was abandoned, could not be sealed: %s", launch.id, error)
-
-
-@asynccontextmanager
-async def _in_background(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
-    task = asyncio.create_task(work)
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task

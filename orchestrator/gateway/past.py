@@ -69,6 +69,9 @@ class _Closed:
         del kind, source, data
         return -1
 
+    def written(self) -> None:
+        """Return None: it is closed."""
+
     async def close(self, data: Mapping[str, JsonValue]) -> ClosedTrajectory:
         """Raise StoreError: it was closed by another process, which alone had the file."""
         del data

@@ -116,6 +116,10 @@ class Registry:
         if epoch > seen:
             self.news(run).wake()  # a driver that was replaced hears of it
 
+    def unsealed(self) -> list[Launch]:
+        """Return the launches that are not being sealed yet."""
+        return [each for each in self._launches.values() if not each.sealing]
+
     def expired(self) -> list[Launch]:
         """Return the launches whose tokens are too old and that nobody has sealed: their driver is gone for good."""
         now = time.time()

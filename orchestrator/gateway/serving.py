@@ -6,8 +6,8 @@ import asyncio
 import resource
 import signal
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import aiohttp
@@ -46,6 +46,18 @@ def provider_session() -> aiohttp.ClientSession:
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
         trust_env=False,
     )
+
+
+@asynccontextmanager
+async def in_background(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    """Do work beside the body, and end it with the body."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 @asynccontextmanager

@@ -18,6 +18,7 @@ from orchestrator.interfaces.gateway import (
     Registration,
     Trajectory,
     TrajectoryFactory,
+    WrittenTrajectory,
 )
 from orchestrator.interfaces.pool import Allowance, Observer, Phase, PlannedTrial, TrialEnd, TrialPool
 from orchestrator.interfaces.sandbox import (
@@ -59,4 +60,5 @@ __all__ = [
     "Observer", "Phase", "PlannedTrial", "PodDoor", "PodSink", "ProbeResult", "Registration", "RelaySink", "Sandbox", "SandboxBackend",
     "SandboxLimits", "SandboxSpec", "Spending", "StopReason", "Stored", "SweepableStore", "Sweeper",
     "TerminationReason", "Trajectory", "TrajectoryFactory", "TrialEnd", "TrialPool", "UnfinishedFiles",
+    "WrittenTrajectory",
 ]  # fmt: skip

@@ -172,11 +172,24 @@ class ClosedTrajectory:
     """Bytes."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class WrittenTrajectory:
+    """A trajectory file that is being written."""
+
+    path: Path
+    size: int
+    """Bytes that are on the disk: they will not change any more."""
+
+
 class Trajectory(Protocol):
     """The ordered record of one launch while it is written."""
 
     def append(self, kind: EventType, source: EventSource, data: Mapping[str, JsonValue]) -> int:
         """Add an event and return its number; -1 when closed. It is on disk within 50 ms; a failing disk shows in ``close``."""
+        ...
+
+    def written(self) -> WrittenTrajectory | None:
+        """Return what can be read of it already; None once it is closed."""
         ...
 
     async def close(self, data: Mapping[str, JsonValue]) -> ClosedTrajectory:

@@ -64,16 +64,27 @@ def record(run: str, trial: TrialId, launch: int, epoch: int, name: str) -> str:
 
 def launch_records(run: str, trial: TrialId, launch: int) -> str:
     """Prefix of all records of a launch, under whatever epoch."""
-    return f"{records(run)}{_part(str(trial))}/{launch}/"
+    return f"{trial_records(run, trial)}{launch}/"
+
+
+def trial_records(run: str, trial: TrialId) -> str:
+    """Prefix of all records of a trial's launches."""
+    return f"{records(run)}{_part(str(trial))}/"
 
 
 def parse_record(key: str) -> tuple[int, str]:
     """Return epoch and name of a launch's record. Raises ValueError for any other key."""
+    _, epoch, name = parse_launch_record(key)
+    return epoch, name
+
+
+def parse_launch_record(key: str) -> tuple[int, int, str]:
+    """Return launch, epoch and name of a launch's record. Raises ValueError for any other key."""
     parts = key.split("/")
     if len(parts) != 6 or parts[0] != "records":
         msg = f"{key!r} is not the key of a record of a launch"
         raise ValueError(msg)
-    return int(parts[4]), parts[5]
+    return int(parts[3]), int(parts[4]), parts[5]
 
 
 def records(run: str) -> str:
@@ -108,6 +119,28 @@ def blob(run: str, unique: str) -> str:
 def blobs(run: str) -> str:
     """Prefix of all blobs of a run."""
     return f"blobs/{_part(run)}/"
+
+
+def segment(run: str, trial: TrialId, launch: int, epoch: int, number: int, offset: int) -> str:
+    """Key of a range of a trajectory's bytes that was stored while it was written, create-only. Segments count from 0 without gaps;
+    ``offset`` is where the range begins.
+    """
+    return f"{segments(run, trial)}{launch}/{epoch}/{number:06d}-{offset:015d}"
+
+
+def segments(run: str, trial: TrialId) -> str:
+    """Prefix of all segments of a trial."""
+    return f"{blobs(run)}segments/{_part(str(trial))}/"
+
+
+def parse_segment(key: str) -> tuple[int, int, int, int]:
+    """Return launch, epoch, number and offset of a segment. Raises ValueError for any other key."""
+    parts = key.split("/")
+    if len(parts) != 7 or (parts[0], parts[2]) != ("blobs", "segments"):
+        msg = f"{key!r} is not the key of a segment"
+        raise ValueError(msg)
+    number, _, offset = parts[6].partition("-")
+    return int(parts[4]), int(parts[5]), int(number), int(offset)
 
 
 def leases(run: str) -> str:

@@ -1,1 +1,1 @@
-"""The trajectory file: ``write`` (the gateway's side) and ``read`` (reports and grader)."""
+"""The trajectory: ``write`` (the gateway's side), ``read`` (reports and grader) and ``live`` (while it is written); ``FORMAT.md``."""

@@ -19,17 +19,19 @@ import orjson
 from pydantic import JsonValue
 
 from orchestrator.errors import StoreError
-from orchestrator.interfaces import ClosedTrajectory
+from orchestrator.interfaces import ClosedTrajectory, WrittenTrajectory
 from orchestrator.records.event import EventSource, EventType
+from orchestrator.trace.sharing import FIELD, Sharer
 
 GATHER_SECONDS = 0.02
 """How long events are gathered before a commit; with a sync of 30 ms an event is on disk within 50 ms."""
 
-MAX_TEXT = 256 << 10
+MAX_TEXT = 1 << 20
 """Longest text, in characters, that is kept whole in an event; the middle of a longer one is replaced by a marker."""
 
 MAX_FILE = 256 << 20
-"""Size in bytes from which on what an agent sends keeps only its head: a launch cannot fill the disk with its own record.
+"""Size in bytes from which on what an agent sends keeps only its head: a launch cannot fill the disk with its own record. Texts that stand
+for earlier ones count in full, since whoever reads them gets them in full.
 
 What was seen here has as much room again, so an agent cannot fill the record first and act unrecorded then.
 """
@@ -60,7 +62,11 @@ class TrajectoryFile:
         self._sent = 0
         self._buffer: list[bytes] = []
         self._digest = hashlib.sha256()
+        self._texts = Sharer()
         self._size = 0
+        self._on_disk = 0
+        self._unshared = 0
+        """Bytes that the file would have without sharing."""
         self._next = 0
         self._lock = asyncio.Lock()
         self._commit: asyncio.Task[None] | None = None
@@ -76,6 +82,10 @@ class TrajectoryFile:
         if self._commit is None or self._commit.done():
             self._commit = asyncio.create_task(self._commit_soon())
         return number
+
+    def written(self) -> WrittenTrajectory | None:
+        """Return the file and how many bytes of it are on the disk."""
+        return None if self._closed is not None else WrittenTrajectory(path=self.path, size=self._on_disk)
 
     async def close(self, data: Mapping[str, JsonValue]) -> ClosedTrajectory:
         """Write the last event, with the digest of all before it, and wait for the disk. Raises StoreError."""
@@ -98,20 +108,25 @@ class TrajectoryFile:
         self._next += 1
         head: dict[str, JsonValue] = {"v": 1, "seq": number, "t": round(time.time(), 6), "source": source, "type": kind}
         cut = self._cut(kind)
-        body = {key: shorten(value) for key, value in data.items() if key not in head} if cut is None else {"cut": cut}
+        body: dict[str, JsonValue] = {"cut": cut}
+        saved = 0
+        if cut is None:
+            body = {key: shorten(value) for key, value in data.items() if key not in head and key != FIELD}
+            saved = self._texts.share(body)
         line = _line({**head, **body})
         self._buffer.append(line)
         self._digest.update(line)
         self._size += len(line)
+        self._unshared += len(line) + saved
         if kind in _SENT and cut is None:
-            self._sent += len(line)
-            self._room.left -= len(line)
+            self._sent += len(line) + saved
+            self._room.left -= len(line) + saved
         return number
 
     def _cut(self, kind: EventType) -> str | None:
         """Return why an event keeps only its head, if so."""
         most = MAX_FILE if kind in _SENT else 2 * MAX_FILE
-        if self._size > most and kind != "seal":
+        if self._unshared > most and kind != "seal":
             return f"the trajectory is larger than {most} bytes"
         if kind in _SENT and self._sent > self._room.left:
             return "what agents send fills the trajectories of this gateway, and this one has its part of them"
@@ -127,7 +142,9 @@ class TrajectoryFile:
             if not lines or self._error is not None:
                 return
             try:
-                await asyncio.to_thread(_write_and_sync, self._descriptor, b"".join(lines))
+                data = b"".join(lines)
+                await asyncio.to_thread(_write_and_sync, self._descriptor, data)
+                self._on_disk += len(data)
             except OSError as error:
                 self._error = error
         if self._buffer and not self._closing:

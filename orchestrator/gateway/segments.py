@@ -1,0 +1,164 @@
+"""Puts what trials have done so far into the store every few seconds, so that they can be read from any machine while they run.
+
+A segment is a range of the trajectory's bytes: all segments of a launch, one after the other, are the beginning of its file. They are a
+copy that comes early. What counts is the whole file, which goes to the store at the seal; so a store that fails delays segments and nothing
+else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.errors import StoreError
+from orchestrator.gateway.launch import Launch
+from orchestrator.interfaces import ObjectStore
+from orchestrator.records import keys
+
+log = logging.getLogger(__name__)
+
+INTERVAL_SECONDS = 5.0
+"""Least time between two segments of a launch, and before its first: most short trials never have one."""
+MOST_BYTES = 4 << 20
+"""Largest segment; what is more waits for the next."""
+MOST_AT_ONCE = 8
+"""Segments on their way at one time, of all launches."""
+PAUSE_SECONDS = 0.25
+"""Between two looks at what there is to send. With ``MOST_AT_ONCE`` it bounds what a process sends: 32 segments a second."""
+_LONGEST_PAUSE = 30.0
+"""The longest pause after failures of the store, each twice the one before."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far the segments of one launch are."""
+
+    launch: str
+    on_disk: int
+    """Bytes of its trajectory on the disk."""
+    sent: int
+    """Bytes that are in the store."""
+    since: float
+    """When its last segment was sent, or it was first seen, in seconds of any one clock."""
+
+
+def due(standings: Iterable[Standing], now: float, room: int) -> list[str]:
+    """Return the launches whose next segment should be sent now, at most ``room``: those first that have waited longest.
+
+    Each gets its turn: whoever was just sent waits behind all others.
+    """
+    waiting = [each for each in standings if each.on_disk > each.sent and now - each.since >= INTERVAL_SECONDS]
+    waiting.sort(key=lambda each: (each.since, each.launch))
+    return [each.launch for each in waiting[: max(0, room)]]
+
+
+@dataclass
+class _Progress:
+    """What was sent of one launch."""
+
+    since: float
+    number: int = 0
+    """Number of the next segment."""
+    sent: int = 0
+    size: int = 0
+    """Size of the next segment once it was tried: its key may exist already, and then with these bytes."""
+    given_up: bool = False
+
+
+class SegmentSender:
+    """Sends the segments of all launches of this process."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        launches: Callable[[], Sequence[Launch]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``launches`` returns those that are not sealed; ``clock`` seconds."""
+        self._clock = clock
+        self._store = store
+        self._launches = launches
+        self._progress: dict[str, _Progress] = {}
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._pause = PAUSE_SECONDS
+
+    async def run(self) -> None:
+        """Send until cancelled. Nothing is raised."""
+        try:
+            while True:
+                await asyncio.sleep(self._pause)
+                self.step()
+        finally:
+            for task in self._under_way.values():
+                task.cancel()
+            await asyncio.gather(*self._under_way.values(), return_exceptions=True)
+
+    def step(self) -> None:
+        """Begin to send what is due."""
+        now = self._clock()
+        launches = {launch.id: launch for launch in self._launches()}
+        self._progress = {name: self._progress.get(name) or _Progress(now) for name in launches}
+        standings = [found for launch in launches.values() if (found := self._standing(launch)) is not None]
+        for name in due(standings, now, MOST_AT_ONCE - len(self._under_way)):
+            self._under_way[name] = asyncio.create_task(self._send(launches[name], self._progress[name]))
+
+    def _standing(self, launch: Launch) -> Standing | None:
+        progress = self._progress[launch.id]
+        written = launch.trajectory.written()
+        if written is None or progress.given_up or launch.id in self._under_way:
+            return None
+        return Standing(launch.id, written.size, progress.sent, progress.since)
+
+    async def _send(self, launch: Launch, progress: _Progress) -> None:
+        try:
+            await self._send_next(launch, progress)
+            self._went_well()
+        except StoreError as error:
+            self._failed(error)
+        except Exception:  # a fault of ours must not end the sending of all others
+            log.exception("launch %s: its trajectory cannot be sent before its end", launch.id)
+            progress.given_up = True
+        finally:
+            progress.since = self._clock()
+            self._under_way.pop(launch.id, None)
+
+    async def _send_next(self, launch: Launch, progress: _Progress) -> None:
+        written = launch.trajectory.written()
+        if written is None:
+            return
+        progress.size = progress.size or min(MOST_BYTES, written.size - progress.sent)
+        data = await asyncio.to_thread(_read, written.path, progress.sent, progress.size)
+        if len(data) < progress.size:  # sealed meanwhile, and gone from here
+            return
+        body = launch.body
+        key = keys.segment(body.run, body.trial_id, body.launch, body.epoch, progress.number, progress.sent)
+        if not await self._store.create(key, data) and await self._store.get(key) != data:
+            log.error(
+                "launch %s: another trajectory is at %s, so this one is in the store at its end only", launch.id, key
+            )
+            progress.given_up = True
+            return
+        progress.number, progress.sent, progress.size = progress.number + 1, progress.sent + progress.size, 0
+
+    def _failed(self, error: StoreError) -> None:
+        if self._pause == PAUSE_SECONDS:
+            log.warning("running trials cannot be read from the store for now: %s", error)
+        self._pause = min(_LONGEST_PAUSE, max(1.0, 2 * self._pause))
+
+    def _went_well(self) -> None:
+        if self._pause != PAUSE_SECONDS:
+            log.info("running trials can be read from the store again")
+        self._pause = PAUSE_SECONDS
+
+
+def _read(path: Path, offset: int, size: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            return file.read(size)
+    except FileNotFoundError:
+        return b""

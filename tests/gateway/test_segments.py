@@ -1,0 +1,214 @@
+"""Running trials can be read from the store: what is due, what arrives, what a store that fails or a killed gateway leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from gateway_world import World
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.errors import StoreError
+from orchestrator.gateway import segments
+from orchestrator.gateway.segments import INTERVAL_SECONDS, MOST_AT_ONCE, SegmentSender, Standing, due
+from orchestrator.records import keys
+from orchestrator.records.ids import TrialId
+from orchestrator.trace.live import LaunchPlace, LiveTrajectory, launches_of
+
+TRIAL = TrialId("task-1", "careful", 1)
+
+
+standings_of_launches = st.lists(
+    st.builds(Standing, st.text(max_size=3), st.integers(0, 5), st.integers(0, 5), st.floats(0, 100)),
+    max_size=12,
+    unique_by=lambda each: each.launch,
+)
+
+
+@given(standings_of_launches, st.floats(0, 110), st.integers(-2, 8))
+def test_what_is_due_is_new_has_waited_longest_and_fits(standings, now, room):
+    since = {each.launch: each.since for each in standings}
+    can = [each.launch for each in standings if each.on_disk > each.sent and now - each.since >= INTERVAL_SECONDS]
+    found = due(standings, now, room)
+    assert set(found) <= set(can)
+    assert len(set(found)) == len(found) == min(max(0, room), len(can))
+    left = set(can) - set(found)
+    assert all(since[sent] <= since[waits] for sent in found for waits in left)
+
+
+@settings(max_examples=4, deadline=None)
+@given(st.integers(50, 700))
+def test_thousands_of_launches_that_write_without_end_take_turns(room):
+    standings = {str(number): Standing(str(number), 1, 0, 0.0) for number in range(5000)}
+    now = 100.0
+    for turn in range(1, 3):
+        sent = []
+        while len(sent) < 5000:
+            for name in due(standings.values(), now, min(room, 5000 - len(sent))):
+                standings[name] = replace(standings[name], since=now)
+                sent.append(name)
+            now += 1.0
+        assert len(set(sent)) == 5000, turn
+        now += INTERVAL_SECONDS
+
+
+class Flaky:
+    """A store whose creations fail, or are carried out and fail then."""
+
+    def __init__(self, store):
+        self._store = store
+        self.mode = "ok"
+        self.created = 0
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    async def create(self, key, data):
+        if self.mode == "down":
+            raise StoreError("no answer", cause="store_unreachable")
+        done = await self._store.create(key, data)
+        if self.mode == "unheard":
+            raise StoreError("no answer", cause="store_unreachable")
+        self.created += 1
+        return done
+
+
+async def sent(sender):
+    """Let everything be sent that is due."""
+    await asyncio.sleep(0.1)  # what was appended is on the disk
+    sender.step()
+    while sender._under_way:
+        await asyncio.sleep(0.01)
+
+
+def live(world):
+    return LiveTrajectory(world.store, "run-1", TRIAL, LaunchPlace(1, 1))
+
+
+async def quietly(world, run):
+    """Run with a sender whose clock goes on by an hour whenever it is looked at."""
+    ticks = iter(range(10**6))
+    async with world.running():
+        registration = await world.client.register(world.request())
+        launch = world.registry.find(registration.launch)
+        store = Flaky(world.store)
+        sender = SegmentSender(store, world.registry.unsealed, lambda: 3600.0 * next(ticks))
+        sender.step()
+        return await run(registration, launch, store, sender)
+
+
+def test_a_running_launch_can_be_read_and_then_its_rest(tmp_path):
+    world = World(tmp_path)
+
+    async def run(registration, launch, store, sender):
+        reader = live(world)
+        assert await reader.more() == []
+        await sent(sender)
+        first = await reader.more()
+        assert await reader.more() == []
+        await sent(sender)
+        assert store.created == 1  # there was nothing new
+        launch.trajectory.append("finding", "gateway", {"kind": "k", "detail": "d"})
+        await sent(sender)
+        second = await reader.more()
+        launch.trajectory.append("finding", "gateway", {"kind": "late", "detail": "d"})
+        seal = await world.client.seal(registration.launch)
+        third = await reader.rest(seal.trajectory)
+        assert await launches_of(world.store, "run-1", TRIAL) == [LaunchPlace(1, 1)]
+        return first, second, third
+
+    first, second, third = asyncio.run(quietly(world, run))
+    assert [event.type for event in first] == ["launch"]
+    assert [event.data.get("kind") for event in second] == ["k"]
+    assert [event.type for event in third] == ["finding", "seal"]
+
+
+@pytest.mark.parametrize("mode", ["down", "unheard"])
+def test_a_store_that_fails_delays_segments_and_nothing_else(tmp_path, mode):
+    world = World(tmp_path)
+
+    async def run(registration, launch, store, sender):
+        store.mode = mode
+        await sent(sender)
+        launch.trajectory.append("finding", "gateway", {"kind": "k", "detail": "d"})
+        await sent(sender)
+        store.mode = "ok"
+        await sent(sender)
+        await sent(sender)
+        events = await live(world).more()
+        seal = await world.client.seal(registration.launch)
+        return events, await live(world).rest(seal.trajectory)
+
+    events, whole = asyncio.run(quietly(world, run))
+    assert [event.type for event in events] == ["launch", "finding"]
+    assert [event.type for event in whole] == ["launch", "finding", "seal"]
+
+
+def test_another_trajectory_at_the_same_place_is_left_alone(tmp_path):
+    world = World(tmp_path)
+
+    async def run(registration, launch, store, sender):
+        await world.store.create(keys.segment("run-1", TRIAL, 1, 1, 0, 0), b"another gateway's\n")
+        await sent(sender)
+        launch.trajectory.append("finding", "gateway", {"kind": "k", "detail": "d"})
+        await sent(sender)
+        seal = await world.client.seal(registration.launch)
+        return await live(world).rest(seal.trajectory)
+
+    whole = asyncio.run(quietly(world, run))
+    assert [event.type for event in whole] == ["launch", "finding", "seal"]
+    assert len(asyncio.run(world.store.list(keys.segments("run-1", TRIAL)))) == 1
+
+
+def test_a_big_trajectory_goes_in_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr(segments, "MOST_BYTES", 1000)
+    world = World(tmp_path)
+
+    async def run(registration, launch, store, sender):
+        for number in range(20):
+            launch.trajectory.append("finding", "gateway", {"kind": "k", "detail": str(number) * 150})
+        for _ in range(10):
+            await sent(sender)
+        return await live(world).more()
+
+    events = asyncio.run(quietly(world, run))
+    assert [event.data["detail"][:1] for event in events[1:]][:9] == list("012345678")
+    sizes = [each.size for each in asyncio.run(world.store.stored(keys.segments("run-1", TRIAL)))]
+    assert max(sizes) == 1000
+    assert len(sizes) > 3
+
+
+def test_segments_are_never_more_than_a_few_at_a_time(tmp_path):
+    world = World(tmp_path)
+
+    async def run(registration, launch, store, sender):
+        for sample in range(2, 20):
+            await world.client.register(world.request(sample))
+        sender.step()
+        await asyncio.sleep(0.1)
+        sender.step()
+        count = len(sender._under_way)
+        for _ in range(6):
+            await sent(sender)
+        return count, store.created
+
+    count, created = asyncio.run(quietly(world, run))
+    assert count == MOST_AT_ONCE
+    assert created == 19
+
+
+def test_what_was_read_must_be_the_beginning_of_what_was_sealed(tmp_path):
+    world = World(tmp_path)
+
+    async def run(registration, launch, store, sender):
+        line = b'{"v":1,"seq":0,"t":1.0,"source":"gateway","type":"launch"}\n'
+        await world.store.create(keys.segment("run-1", TRIAL, 1, 1, 0, 0), line)
+        reader = live(world)
+        await reader.more()
+        seal = await world.client.seal(registration.launch)
+        with pytest.raises(StoreError, match="does not begin with"):
+            await reader.rest(seal.trajectory)
+
+    asyncio.run(quietly(world, run))
