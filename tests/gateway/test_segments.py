@@ -9,6 +9,7 @@ import pytest
 from gateway_world import World
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_gateway_process import child
 
 from orchestrator.errors import StoreError
 from orchestrator.gateway import segments
@@ -212,3 +213,25 @@ def test_what_was_read_must_be_the_beginning_of_what_was_sealed(tmp_path):
             await reader.rest(seal.trajectory)
 
     asyncio.run(quietly(world, run))
+
+
+def test_a_killed_gateway_leaves_what_it_had_sent(world):
+    """The real process with its real pace: what was written down more than some seconds before the kill can be read."""
+
+    async def live():
+        here = world()
+        async with child(here) as process:
+            await here.client.register(here.request())
+            reader = LiveTrajectory(here.store, "run-1", TRIAL, LaunchPlace(1, 1))
+            events = []
+            while not events:
+                await asyncio.sleep(0.1)
+                events = await reader.more()
+            process.kill()
+            await process.wait()
+            again = LiveTrajectory(here.store, "run-1", TRIAL, LaunchPlace(1, 1))
+            return events, await again.more()
+
+    events, again = asyncio.run(live())
+    assert [event.type for event in again] == ["launch"]
+    assert events == again
