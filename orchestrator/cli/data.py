@@ -30,7 +30,9 @@ def add_to(app: typer.Typer) -> None:
 
 
 def query(
-    sql: Annotated[str, typer.Argument(metavar="SQL", help="One SELECT over runs, trials, launches, steps, grades.")],
+    sql: Annotated[
+        str, typer.Argument(metavar="SQL", help="One SELECT over runs, trials, launches, steps, grades, metrics.")
+    ],
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:

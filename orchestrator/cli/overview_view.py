@@ -16,8 +16,8 @@ from orchestrator.interfaces.waits import waiting
 from orchestrator.report.program import program
 from orchestrator.report.summary import RESULTS
 from orchestrator.report.table import Cell, Column, Row, flow, say, show_table
-from orchestrator.report.terminal import NONE, dollars, percent, seconds
-from orchestrator.report.text import clean, duration
+from orchestrator.report.terminal import dollars, seconds
+from orchestrator.report.text import NONE, clean, duration, percent
 
 SCHEMA_VERSION = 1
 _ALWAYS = ("passed", "failed", "infra")

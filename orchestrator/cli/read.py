@@ -86,14 +86,19 @@ def console() -> Console:
     return found if found.is_terminal else Console(highlight=False, markup=False, emoji=False, width=200)
 
 
-async def print_report(store: ObjectStore, run: str, *, as_json: bool) -> None:
+async def print_report(store: ObjectStore, settings: Settings, run: str, *, as_json: bool) -> None:
     """Print the report of a run on standard output."""
+    from orchestrator import wiring
+    from orchestrator.dataset.measured import read_metrics
     from orchestrator.dataset.rows import collect
+    from orchestrator.driver.dataset import part_cache
     from orchestrator.report.jsonform import as_json as json_form
     from orchestrator.report.summary import summarise
     from orchestrator.report.terminal import render_terminal
 
-    summary = summarise(await collect(store, run))
+    data = await collect(store, run)
+    measured = await read_metrics(store, part_cache(settings), wiring.event_reader(store), data)
+    summary = summarise(data, measured=measured)
     if as_json:
         print(json.dumps(json_form(summary), indent=2))
     else:
@@ -105,7 +110,7 @@ async def _report(text: str, settings: Settings, *, as_json: bool) -> None:
     from orchestrator.report.select import resolve_run
 
     store = wiring.object_store(settings.store)
-    await print_report(store, await resolve_run(store, text), as_json=as_json)
+    await print_report(store, settings, await resolve_run(store, text), as_json=as_json)
 
 
 async def _resolve(run: str, trial: str | None, settings: Settings) -> tuple[ObjectStore, RunData, TrialId]:
@@ -128,7 +133,8 @@ async def _print_trial(store: ObjectStore, settings: Settings, data: RunData, tr
     from orchestrator.report.show import show_trial
 
     bundles = wiring.bundle_source(store, settings.cache)
-    shown = await show_trial(store, bundles, data, trial, None if as_json else console())
+    events = wiring.event_reader(store)
+    shown = await show_trial(store, bundles, events, data, trial, None if as_json else console())
     if as_json:
         print(json.dumps(shown, indent=2))
 

@@ -269,7 +269,7 @@ async def _resume(asked: Resumed, settings: Settings, stop: Stop, *, detach: boo
     if (done := nothing_left(left)) is not None:
         if not is_remote(settings, stored.backend):  # there its Job does that, and whoever submits has no right to
             await _commit_rows(store, settings, stored.run)  # a driver that was killed last of all has not
-        await _print_report(store, stored.run, as_json=as_json)
+        await _print_report(store, settings, stored.run, as_json=as_json)
         return ending(stored, done, settings)
     arguments = () if asked.max_cost is None else ("--max-cost", str(asked.max_cost))
     async with open_way(settings, stored.backend, detach=detach, arguments=arguments, attended=asked.attended) as way:
@@ -343,7 +343,7 @@ class Here:
                     error.add_note(stop.hint)
                     raise
         await _commit_rows(place.store, self.settings, manifest.run)
-        await _print_report(place.store, manifest.run, as_json=as_json)
+        await _print_report(place.store, self.settings, manifest.run, as_json=as_json)
         return ending(manifest, execution, self.settings, stopped_by=stop.asked_by)
 
 
@@ -368,7 +368,7 @@ async def _commit_rows(store: ObjectStore, settings: Settings, run: str) -> None
         print("the rows were made from the records of the run instead; nothing is lost", file=sys.stderr)
 
 
-async def _print_report(store: ObjectStore, run: str, *, as_json: bool) -> None:
+async def _print_report(store: ObjectStore, settings: Settings, run: str, *, as_json: bool) -> None:
     from orchestrator.cli.read import print_report
 
-    await print_report(store, run, as_json=as_json)
+    await print_report(store, settings, run, as_json=as_json)

@@ -57,7 +57,7 @@ async def follow_to_its_end(
     from orchestrator.cli.read import print_report
 
     standing, job = await _follow(store, run, interval, watch, _LEAVES if since is None else _STOPS)
-    await print_report(store, run, as_json=as_json)
+    await print_report(store, settings, run, as_json=as_json)
     holder = standing.sight.holder
     unheard = (
         holder is None or holder.release is None or holder.claim.epoch <= (since or 0)

@@ -1,4 +1,4 @@
-"""The five tables and what each of their columns means. The README beside this file shows the same list."""
+"""The six tables and what each of their columns means. The README beside this file shows the same list."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import get_args
 
 from orchestrator.dataset.schema import Column, Table
 from orchestrator.records.event import EventSource
+from orchestrator.records.manifest import Origin
 from orchestrator.records.state import EndedAs
 from orchestrator.records.termination import REASONS, OutcomeClass, TerminationClass
 from orchestrator.records.verdict import TrialResult
@@ -14,6 +15,10 @@ from orchestrator.spec.task import Expect, Kind
 RESULTS: tuple[str, ...] = get_args(TrialResult)
 STEP_TYPES = ("model_response", "model_error", "tool_call", "refusal")
 """The events of a trajectory that are rows of ``steps``."""
+CALL_OUTCOMES = ("ok", "error", "refused", "timeout", "invalid")
+"""What can come of a tool call."""
+FORMS = get_args(EventSource)
+ORIGINS = get_args(Origin)
 VERDICTS = ("passed", "failed", "grader_error")
 GRADING_ERRORS = ("evidence", "integrity", "check", "config")
 CONFIDENCES = ("low", "medium", "high")
@@ -29,6 +34,14 @@ _RERUN_OF = Column(
     "The run that it repeats a part of; null: a run of its own. Trials chosen by their results estimate nothing.",
     nullable=True,
     since=2,
+)
+_ORIGIN = Column(
+    "origin",
+    "word",
+    "run: made here. production: imported traces, which nobody graded. null: made here, by an older version.",
+    ORIGINS,
+    nullable=True,
+    since=3,
 )
 _TRIAL = (
     Column("trial_id", "bin16", "First 16 bytes of sha256 of run, NUL, TASK@AGENT:N: joins the tables."),
@@ -52,23 +65,23 @@ def _ending(*, nullable: bool) -> tuple[Column, ...]:
 
 
 def _spent(*, nullable: bool) -> tuple[Column, ...]:
-    tokens = "null: no launch ended" if nullable else "never null"
+    counted = "null: no launch ended" if nullable else "never null"
     return (
-        Column("steps", "int64", f"Model responses; {tokens}.", nullable=nullable),
+        Column("steps", "int64", f"Model responses; {counted}.", nullable=nullable),
         Column("tool_calls", "int64", "Tool calls.", nullable=nullable),
-        Column("uncached_input", "int64", "Input tokens that no cache served.", nullable=nullable),
-        Column("cache_read", "int64", "Input tokens read from a cache.", nullable=nullable),
-        Column("cache_write", "int64", "Input tokens written to a cache.", nullable=nullable),
-        Column("output", "int64", "Output tokens, reasoning included.", nullable=nullable),
-        Column("reasoning", "int64", "The reasoning part of output.", nullable=nullable),
+        Column("uncached_input", "int64", "Input tokens that no cache served; null: not recorded.", nullable=True),
+        Column("cache_read", "int64", "Input tokens read from a cache.", nullable=True),
+        Column("cache_write", "int64", "Input tokens written to a cache.", nullable=True),
+        Column("output", "int64", "Output tokens, reasoning included.", nullable=True),
+        Column("reasoning", "int64", "The reasoning part of output.", nullable=True),
         Column("cost_nano_usd", "int64", "Cost in 10**-9 US dollars; null: a price is unknown.", nullable=True),
         Column("price_table", "word", "Digest of the price table; null: no price was known.", nullable=True),
-        Column("started_at", "time", "When the agent's process started.", nullable=nullable),
-        Column("ended_at", "time", "When its tree was seen dead.", nullable=nullable),
-        Column("working_s", "float64", "Wall clock without waiting, in seconds.", nullable=nullable),
-        Column("waiting_s", "float64", "Waiting at the gateway, in seconds.", nullable=nullable),
-        Column("setup_s", "float64", "From registration to the agent's start, in seconds.", nullable=nullable),
-        Column("freeze_s", "float64", "From the tree's death to the committed state, in seconds.", nullable=nullable),
+        Column("started_at", "time", "When the agent's process started; null: not recorded.", nullable=True),
+        Column("ended_at", "time", "When its tree was seen dead.", nullable=True),
+        Column("working_s", "float64", "Wall clock without waiting, in seconds.", nullable=True),
+        Column("waiting_s", "float64", "Waiting at the gateway, in seconds.", nullable=True),
+        Column("setup_s", "float64", "From registration to the agent's start, in seconds.", nullable=True),
+        Column("freeze_s", "float64", "From the tree's death to the committed state, in seconds.", nullable=True),
         Column("models", "texts", "Model ids as they came back from the providers."),
     )
 
@@ -104,9 +117,10 @@ RUNS = Table(
         ),
         _RERUN_OF,
         Column("chosen_by", "texts", "How a rerun's trials were chosen; null: no rerun.", nullable=True, since=2),
+        _ORIGIN,
     ),
     sort=("run",),
-    version=2,
+    version=3,
 )
 
 TRIALS = Table(
@@ -149,9 +163,10 @@ TRIALS = Table(
         Column("state_sha256", "bin32", "Digest of the frozen state; null: none.", nullable=True),
         Column("findings", "texts", "Types of what was noticed, by sandbox, gateway, freezer or grader."),
         _RERUN_OF,
+        _ORIGIN,
     ),
     sort=("task", "run", "agent", "sample"),
-    version=2,
+    version=3,
 )
 
 LAUNCHES = Table(
@@ -179,6 +194,7 @@ LAUNCHES = Table(
         Column("epoch", "int32", "The driver's epoch."),
     ),
     sort=("task", "run", "agent", "sample", "launch"),
+    version=2,
 )
 
 STEPS = Table(
@@ -205,8 +221,47 @@ STEPS = Table(
         Column("arguments_chars", "int64", "Characters of the arguments.", nullable=True),
         Column("result_chars", "int64", "Characters of the result; null: none was reported.", nullable=True),
         Column("code", "word", "Short word of a failed call or refusal.", nullable=True),
+        Column("wellformed", "bool", "Whether the arguments are a JSON object.", nullable=True, since=2),
+        Column("outcome", "word", "What came of the call; null: nobody said.", CALL_OUTCOMES, nullable=True, since=2),
+        Column(
+            "goal", "word", "The tool and, for commands, the program: equal for the same aim.", nullable=True, since=2
+        ),
+        Column(
+            "verify",
+            "bool",
+            "Whether the task counts the call as verifying; null: it does not say what does.",
+            nullable=True,
+            since=2,
+        ),
     ),
     sort=("task", "run", "agent", "sample", "launch", "seq"),
+    version=2,
+)
+
+METRICS = Table(
+    "metrics",
+    "Two rows for each trial with a result: its trajectory metrics as seen by the gateway, and as only reported.",
+    (
+        *_TRIAL,
+        Column("form", "word", "gateway: seen by us. agent: only reported.", FORMS),
+        Column("completed", "bool", "gateway: the verdict. agent: whether completed was claimed.", nullable=True),
+        Column("steps", "int64", "Model responses.", nullable=True),
+        Column("calls", "int64", "Tool calls.", nullable=True),
+        Column("right_calls", "int64", "Calls of a known tool with arguments that it takes.", nullable=True),
+        Column("schema_calls", "int64", "Calls that were held against a schema or an unknown tool's.", nullable=True),
+        Column("expected_calls", "int64", "Calls of which the task expects something.", nullable=True),
+        Column("matching_calls", "int64", "Of these, calls of a tool that fits the phase.", nullable=True),
+        Column("verify_calls", "int64", "Calls that verify and whose outcome is known.", nullable=True),
+        Column("verify_failures", "int64", "Of these, calls that did not succeed.", nullable=True),
+        Column("unverified_claim", "bool", "Whether completed was claimed and nothing verified it.", nullable=True),
+        Column("error_episodes", "int64", "Runs of failures for one goal.", nullable=True),
+        Column("recovered_episodes", "int64", "Of these, followed by a success for that goal.", nullable=True),
+        Column("context_exhausted", "bool", "Whether the model's window was full.", nullable=True),
+        Column("termination_reason", "word", "How it ended; agent: the ending it gave.", nullable=True),
+        Column("cost_nano_usd", "int64", "Cost in 10**-9 US dollars.", nullable=True),
+        Column("working_s", "float64", "Wall clock without waiting, in seconds.", nullable=True),
+    ),
+    sort=("task", "run", "agent", "sample", "form"),
 )
 
 GRADES = Table(
@@ -234,5 +289,5 @@ GRADES = Table(
     sort=("task", "run", "agent", "sample", "launch", "grader_digest", "position"),
 )
 
-TABLES: dict[str, Table] = {table.name: table for table in (RUNS, TRIALS, LAUNCHES, STEPS, GRADES)}
+TABLES: dict[str, Table] = {table.name: table for table in (RUNS, TRIALS, LAUNCHES, STEPS, GRADES, METRICS)}
 """Every table by its name."""

@@ -44,6 +44,8 @@ class TrialRow:
     """Every launch that ended, in order."""
     verdicts: tuple[Verdict, ...] = ()
     """Every verdict, by digest of the grader; ``verdict`` is the one that counts."""
+    is_imported: bool = False
+    """Whether it is a trace from elsewhere."""
 
     @property
     def spent_nano_usd(self) -> int | None:
@@ -52,7 +54,9 @@ class TrialRow:
         return None if None in costs else sum(cost for cost in costs if cost is not None)
 
     def is_left(self, max_launches: int) -> bool:
-        """Return whether ``resume`` would run or grade it."""
+        """Return whether ``resume`` would run or grade it. An imported trace is neither run nor graded."""
+        if self.is_imported:
+            return False
         if self.outcome is not None and self.outcome.outcome_class == "result":
             return not self.verdicts
         return sum(launch.outcome_class == "infra" for launch in self.launches) < max_launches
@@ -208,6 +212,7 @@ def assemble(
                 verdict=found,
                 launches=ended,
                 verdicts=tuple(sorted(grades.get(trial, ()), key=lambda verdict: verdict.grader_digest)),
+                is_imported=manifest.is_imported,
             )
         )
     return RunData(manifest=manifest, rows=tuple(rows), notes=tuple(notes))
@@ -237,7 +242,12 @@ def _about(verdict: Verdict, winner: Outcome | None) -> bool:
 
 
 def _counted(manifest: RunManifest, task: ManifestTask, agent: ManifestAgent, graded_as: TrialResult) -> TrialResult:
-    """Return the word that counts: quarantine, unless its entry had expired at submission, then applicability."""
+    """Return the word that counts: quarantine, unless its entry had expired at submission, then applicability.
+
+    Nothing was asked of an imported trace, so there is nothing to grade.
+    """
+    if manifest.is_imported:
+        return "not_applicable"
     day = manifest.created_at.astimezone(UTC).date()
     if any(entry.task == task.id and day <= entry.expires for entry in manifest.quarantine):
         return "quarantined"

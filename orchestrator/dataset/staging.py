@@ -94,7 +94,7 @@ class Stager:
             {trial: self._planned[trial] for trial in last},
         )
         steps, gone = await read_steps(
-            ((row.trial, outcome) for row in data.rows for outcome in row.launches), self._events
+            self._manifest, ((row.trial, outcome) for row in data.rows for outcome in row.launches), self._events
         )
         if gone:  # whoever makes the rows at the end must find that too
             msg = f"the trajectory of {gone[0]} is gone from the store"

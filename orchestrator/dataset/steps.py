@@ -8,15 +8,17 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from orchestrator.dataset.columns import STEP_TYPES
+from orchestrator.dataset.calls import arguments_of, commands_of, goal_of, is_verifying, outcome_of
+from orchestrator.dataset.columns import CALL_OUTCOMES, STEP_TYPES
 from orchestrator.errors import NotFoundError
 from orchestrator.records.base import BlobRef
 from orchestrator.records.event import Event
 from orchestrator.records.ids import TrialId
+from orchestrator.records.manifest import RunManifest
 from orchestrator.records.outcome import Outcome
 
 Row = dict[str, Any]
@@ -33,7 +35,7 @@ TRAJECTORIES = 2
 
 
 async def read_steps(
-    launches: Iterable[tuple[TrialId, Outcome]], events: ReadEvents
+    manifest: RunManifest, launches: Iterable[tuple[TrialId, Outcome]], events: ReadEvents
 ) -> tuple[dict[tuple[TrialId, int], list[Row]], tuple[str, ...]]:
     """Return the rows of launches that have a trajectory, by trial and launch, and names of those whose trajectory is gone.
 
@@ -42,14 +44,15 @@ async def read_steps(
     found: dict[tuple[TrialId, int], list[Row]] = {}
     gone: list[str] = []
     gate = asyncio.Semaphore(TRAJECTORIES)
+    verify = {task.id: task.tools.verify for task in manifest.tasks}
 
     async def one(trial: TrialId, launch: int, blob: BlobRef) -> None:
         async with gate:
             try:
                 # trials may be running in this loop
-                found[trial, launch] = await asyncio.to_thread(step_rows, await events(blob))
+                found[trial, launch] = await asyncio.to_thread(step_rows, await events(blob), verify[trial.task])
             except NotFoundError:
-                gone.append(f"{trial} launch {launch}")
+                gone.append(launch_name(trial, launch))
 
     await asyncio.gather(
         *(
@@ -61,19 +64,29 @@ async def read_steps(
     return found, tuple(sorted(gone))
 
 
-def step_rows(events: Iterable[Event]) -> list[Row]:
-    """Return one row for each model response, failed model call, tool call and refusal, in the order of the events."""
-    walk = _Walk()
+def launch_name(trial: TrialId, launch: int) -> str:
+    """Return how a launch is named to people."""
+    return f"{trial} launch {launch}"
+
+
+def step_rows(events: Iterable[Event], verify: Sequence[str] = ()) -> list[Row]:
+    """Return one row for each model response, failed model call, tool call and refusal, in the order of the events.
+
+    ``verify``: the task's patterns of tools and commands that count as verifying.
+    """
+    walk = _Walk(verify)
     return [row for event in events if (row := walk.row(event)) is not None]
 
 
 class _Walk:
     """What must be remembered of earlier events to understand a later one."""
 
-    def __init__(self) -> None:
+    def __init__(self, verify: Sequence[str]) -> None:
+        self._verify = verify
         self._responses = 0
         self._requests: dict[int, Row] = {}
         self._calls: dict[str, Row] = {}
+        self._numbered: dict[int, Row] = {}
 
     def row(self, event: Event) -> Row | None:
         data = event.data
@@ -83,7 +96,7 @@ class _Walk:
                 "model": name(data.get("model")),
             }
         if event.type == "tool_result":
-            self._answered(data)
+            self._answered(event.source, data)
         if event.type not in STEP_TYPES:
             return None
         asked = self._requests.get(_number(data.get("request")), {})
@@ -103,36 +116,50 @@ class _Walk:
     def _response(self, asked: Row, data: dict[str, Any]) -> Row:
         self._responses += 1
         asked["step"] = self._responses
-        usage = data.get("usage")
+        tokens, usage = data.get("tokens"), data.get("usage")
+        counted = tokens if isinstance(tokens, dict) else {}
         reported = usage if isinstance(usage, dict) else {}
+        output = counted.get("output", reported.get("completion_tokens", reported.get("output_tokens")))
         return {
             "step": self._responses,
             "model": name(data.get("model")) or asked.get("model"),
             "finish_reason": name(data.get("finish_reason")),
             "seconds": _seconds(data.get("seconds")),
-            "output": count(reported.get("completion_tokens", reported.get("output_tokens"))),
+            "output": count(output),
         }
 
     def _call(self, row: Row, data: dict[str, Any]) -> Row:
         arguments = _text(data.get("arguments"))
-        call = name(data.get("id"))
+        tool, call = name(data.get("name")), name(data.get("id"))
+        parsed, wellformed = arguments_of(data.get("arguments"))
+        commands = commands_of(parsed)
         row |= {
-            "tool": name(data.get("name")),
+            "tool": tool,
             "call": call,
             "known": _flag(data.get("known")),
             "valid": _flag(data.get("valid")),
             "arguments_sha256": None if arguments is None else hashlib.sha256(_encoded(arguments)).digest(),
             "arguments_chars": None if arguments is None else len(arguments),
+            "wellformed": wellformed,
+            "goal": name(goal_of(tool, commands)),
+            "verify": is_verifying(tool, commands, self._verify),
         }
-        if call is not None:
+        if row["source"] == "gateway":
+            self._numbered[row["seq"]] = row
+        elif call is not None:
             self._calls[call] = row
         return row
 
-    def _answered(self, data: dict[str, Any]) -> None:
-        row = self._calls.get(name(data.get("id")) or "")
+    def _answered(self, source: str, data: dict[str, Any]) -> None:
+        """Note on a call what came of it. What the gateway did is told by its number, what an agent reports by the call's id."""
+        own = source == "gateway"
+        row = self._numbered.get(_number(data.get("call"))) if own else self._calls.get(name(data.get("id")) or "")
         content = _text(data.get("content"))
-        if row is not None and content is not None:
-            row["result_chars"] = len(content)
+        if row is None:
+            return
+        row["result_chars"] = None if content is None else len(content)
+        said = data.get("outcome")
+        row["outcome"] = said if said in CALL_OUTCOMES else outcome_of(content, data.get("is_error"))
 
 
 def name(value: object) -> str | None:

@@ -17,9 +17,10 @@ from orchestrator.dataset.steps import Row
 from orchestrator.errors import StoreError
 from orchestrator.records.ids import TrialId, launch_id
 from orchestrator.records.manifest import RunManifest
-from orchestrator.records.outcome import Outcome
+from orchestrator.records.outcome import Outcome, Times
 from orchestrator.records.state import Finding
 from orchestrator.records.termination import TERMINATION_CLASS
+from orchestrator.records.usage import Usage
 from orchestrator.records.verdict import CheckResult, Verdict
 
 if TYPE_CHECKING:
@@ -41,7 +42,10 @@ def trial_key(run: str, trial: TrialId) -> bytes:
 
 
 def arrow_tables(data: RunData, steps: Trajectories) -> dict[str, pa.Table]:
-    """Return the rows of a run by table, with words as plain text. Raises StoreError for values that no column can hold."""
+    """Return the rows of a run by table, with words as plain text. Raises StoreError for values that no column can hold.
+
+    Those of ``metrics`` are made of the others: see ``metrics``.
+    """
     return {**record_tables(data), "steps": step_table(data, steps)}
 
 
@@ -51,7 +55,7 @@ def step_table(data: RunData, steps: Trajectories) -> pa.Table:
 
 
 def record_tables(data: RunData) -> dict[str, pa.Table]:
-    """Return the rows of all tables that records alone make: all but ``steps``. Raises StoreError."""
+    """Return the rows of all tables that records alone make: all but ``steps`` and ``metrics``. Raises StoreError."""
     rows: dict[str, list[Row]] = {
         "runs": [_run(data)],
         "trials": [_trial(data.manifest, row) for row in data.rows],
@@ -83,6 +87,7 @@ def _run(data: RunData) -> Row:
     costs = [row.spent_nano_usd for row in data.rows]
     return {
         **_of_run(manifest),
+        "origin": manifest.origin,
         "orchestrate_version": manifest.orchestrate_version,
         "commit": manifest.code.commit,
         "dirty": manifest.code.dirty,
@@ -110,7 +115,8 @@ def _of_run(manifest: RunManifest) -> Row:
     return {"run": manifest.run, "suite": manifest.suite, "created_at": manifest.created_at.astimezone(UTC)}
 
 
-def _of_trial(manifest: RunManifest, trial: TrialId) -> Row:
+def trial_columns(manifest: RunManifest, trial: TrialId) -> Row:
+    """Return what every row of a trial says of it."""
     return {
         "trial_id": trial_key(manifest.run, trial),
         **_of_run(manifest),
@@ -124,7 +130,7 @@ def _trial(manifest: RunManifest, row: TrialRow) -> Row:
     outcome, verdict, task = row.outcome, row.verdict, row.task
     found = (*(outcome.findings if outcome else ()), *(verdict.findings if verdict else ()))
     return {
-        **_of_trial(manifest, row.trial),
+        **trial_columns(manifest, row.trial),
         "commit": manifest.code.commit,
         "backend": manifest.backend,
         "task_version": task.version,
@@ -147,6 +153,7 @@ def _trial(manifest: RunManifest, row: TrialRow) -> Row:
         "spent_nano_usd": _fitting(row.spent_nano_usd) if row.launches else None,
         "findings": _kinds(found),
         "rerun_of": manifest.rerun_of,
+        "origin": manifest.origin,
     }
 
 
@@ -170,28 +177,40 @@ def _of_outcome(manifest: RunManifest, outcome: Outcome) -> Row:
         "exit_signal": ended.signal if ended else None,
         "steps": outcome.steps,
         "tool_calls": outcome.tool_calls,
+        **(_tokens(usage) if outcome.tells("tokens") else {}),
+        "cost_nano_usd": usage.cost_nano_usd,
+        "price_table": manifest.price_table,
+        **(_when(times) if outcome.tells("times") else {}),
+        "waiting_s": outcome.waiting_s,
+        "setup_s": None if manifest.is_imported else times.setup_s,
+        "freeze_s": None if manifest.is_imported else times.freeze_s,
+        "models": list(outcome.models),
+        "state_sha256": bytes.fromhex(outcome.state.sha256) if outcome.state else None,
+    }
+
+
+def _tokens(usage: Usage) -> Row:
+    return {
         "uncached_input": usage.uncached_input,
         "cache_read": usage.cache_read,
         "cache_write": usage.cache_write,
         "output": usage.output,
         "reasoning": usage.reasoning,
-        "cost_nano_usd": usage.cost_nano_usd,
-        "price_table": manifest.price_table,
+    }
+
+
+def _when(times: Times) -> Row:
+    return {
         "started_at": datetime.fromtimestamp(times.started, UTC),
         "ended_at": datetime.fromtimestamp(times.ended, UTC),
         "working_s": times.working_s,
-        "waiting_s": times.waiting_s,
-        "setup_s": times.setup_s,
-        "freeze_s": times.freeze_s,
-        "models": list(outcome.models),
-        "state_sha256": bytes.fromhex(outcome.state.sha256) if outcome.state else None,
     }
 
 
 def _launch(manifest: RunManifest, row: TrialRow, outcome: Outcome) -> Row:
     state, trajectory = outcome.state, outcome.trajectory
     return {
-        **_of_trial(manifest, row.trial),
+        **trial_columns(manifest, row.trial),
         **_of_outcome(manifest, outcome),
         "launch_id": bytes.fromhex(launch_id(manifest.run, row.trial, outcome.launch)),
         "counts": outcome is row.outcome,
@@ -212,7 +231,7 @@ def _launch(manifest: RunManifest, row: TrialRow, outcome: Outcome) -> Row:
 
 def _steps(data: RunData, steps: Trajectories) -> Iterable[Row]:
     for row in data.rows:
-        head = _of_trial(data.manifest, row.trial)
+        head = trial_columns(data.manifest, row.trial)
         for outcome in row.launches:
             for step in steps.get((row.trial, outcome.launch), ()):
                 yield {**head, "launch": outcome.launch, **step}
@@ -220,7 +239,7 @@ def _steps(data: RunData, steps: Trajectories) -> Iterable[Row]:
 
 def _grades(manifest: RunManifest, row: TrialRow, verdict: Verdict) -> Iterable[Row]:
     head = {
-        **_of_trial(manifest, row.trial),
+        **trial_columns(manifest, row.trial),
         "launch": verdict.launch,
         "grader_digest": verdict.grader_digest,
         "counts": verdict is row.verdict,

@@ -14,6 +14,7 @@ from orchestrator.dataset import parts as part_io
 from orchestrator.dataset.columns import TABLES
 from orchestrator.dataset.commits import Change, Disturbed, Part, RunEntry, Snapshot, append
 from orchestrator.dataset.files import PartFiles
+from orchestrator.dataset.metrics import metric_table
 from orchestrator.dataset.parts import Encoded
 from orchestrator.dataset.rows import RunData, collect
 from orchestrator.dataset.stages import Taken, take_stages
@@ -82,8 +83,9 @@ async def _write(at: _Place, run: str, *, repair: bool) -> Written:
     tables = await asyncio.to_thread(record_tables, data)
     staged = Taken() if repair else await take_stages(at.store, data, tables)
     launches = ((row.trial, outcome) for row in data.rows if row.trial not in staged.trials for outcome in row.launches)
-    steps, gone = await read_steps(launches, at.events)
+    steps, gone = await read_steps(data.manifest, launches, at.events)
     tables["steps"] = part_io.concat([await asyncio.to_thread(step_table, data, steps), *staged.steps])
+    tables["metrics"] = await asyncio.to_thread(metric_table, data, tables["steps"], gone)
     encoded = await asyncio.to_thread(_encode, data, tables)
     entry = RunEntry(fingerprint=_fingerprint(encoded), records=_records(data))
     replacement = _Replacement(at.store, PartFiles(at.store, at.cache), run, encoded, entry, gone, repair)

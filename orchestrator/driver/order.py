@@ -261,6 +261,7 @@ def manifest_task(loaded: LoadedTask, samples: int | None, image_id: str | None)
         image_id=image_id,
         budgets=task.budgets,
         user=task.user,
+        tools=task.tools,
         samples=samples or task.samples,
         bundles=Bundles(
             sandbox=loaded.bundles.sandbox.digest,

@@ -23,8 +23,6 @@ def task_refusals(task: Task) -> list[str]:
         ("fixtures", task.fixtures),
         ("hosted_tools", task.hosted_tools),
         ("tools.allow", task.tools.allow),
-        ("tools.expected", task.tools.expected),
-        ("tools.verify", task.tools.verify),
         ("trace", task.trace),
         ("judges", task.judges),
         ("measures", task.measures),

@@ -18,7 +18,7 @@ from orchestrator.records.state import EndedAs
 from orchestrator.spec.agent import Agent
 from orchestrator.spec.submission import RunLimits
 from orchestrator.spec.suite import Quarantined
-from orchestrator.spec.task import Budgets, Environment, Expect, Kind, User
+from orchestrator.spec.task import Budgets, Environment, Expect, Kind, Tools, User
 
 
 class Bundles(Record):
@@ -61,6 +61,8 @@ class ManifestTask(Record):
     """What it may spend."""
     user: User | None = None
     """Whom the agent can ask."""
+    tools: Tools = Tools()
+    """What it expects of tools."""
     samples: int = Field(ge=1)
     """Trials per agent in this run."""
     bundles: Bundles
@@ -98,6 +100,8 @@ def runs_task(agent: str, solutions: Collection[str]) -> bool:
     return not agent.startswith("wrong/") or agent in solutions
 
 
+Origin = Literal["run", "production"]
+"""``run``: trials that were made here. ``production``: traces of work that was done elsewhere, imported; nobody grades them."""
 ChosenBy = Literal["failed", "infra", "tasks"]
 """How the trials of a rerun were chosen: by what came of them, or by task."""
 
@@ -151,6 +155,16 @@ class RunManifest(Record):
     """The only trials of a rerun, each ``TASK@AGENT:N``; None: every sample of every task by every agent."""
     chosen_by: tuple[ChosenBy, ...] = ()
     """How they were chosen. Trials chosen because they failed are no sample of the suite."""
+
+    origin: Origin = "run"
+    """Where its trials come from."""
+    traces: dict[str, str] = Field(default_factory=dict)
+    """Of imported traces: trial to the digest of what was imported, so that nothing is imported twice."""
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether its trials are traces from elsewhere: there is nothing to run, resume or grade."""
+        return self.origin == "production"
 
     @property
     def is_biased(self) -> bool:

@@ -11,6 +11,8 @@ from orchestrator.records.state import EndedAs, FinalAnswer, Finding, FrozenStat
 from orchestrator.records.termination import BudgetReason, OutcomeClass, TerminationReason
 from orchestrator.records.usage import Usage
 
+Unrecorded = Literal["tokens", "times", "waiting"]
+
 
 class Question(Record):
     """What the agent asked the task's user, as the gateway saw it."""
@@ -119,6 +121,8 @@ class Outcome(Record):
     """When and how long."""
     findings: tuple[Finding, ...] = ()
     """What was noticed."""
+    unrecorded: tuple[Unrecorded, ...] = ()
+    """What nobody knows of an imported trace: the fields about it hold zeros that mean nothing."""
     labels: dict[str, str] = Field(default_factory=dict)
     """What the sandbox could not promise in full, such as ``limits: sampled``."""
     error: str | None = None
@@ -129,3 +133,17 @@ class Outcome(Record):
     """Who wrote it."""
     epoch: int = Field(default=1, ge=1)
     """The driver's epoch."""
+
+    def tells(self, what: Unrecorded) -> bool:
+        """Return whether that was recorded, as it always is of a launch made here."""
+        return what not in self.unrecorded
+
+    @property
+    def working_s(self) -> float | None:
+        """Wall clock without waiting, in seconds; None: not recorded."""
+        return self.times.working_s if self.tells("times") else None
+
+    @property
+    def waiting_s(self) -> float | None:
+        """Seconds of waiting at the gateway; None: not recorded."""
+        return self.times.waiting_s if self.tells("waiting") else None

@@ -25,10 +25,11 @@ TerminationReason = Literal[
     "user_simulator_error",
     "infra_lost",
     "cancelled",
+    "not_recorded",
 ]
-"""Every way in which a launch can end."""
+"""Every way in which a launch can end; ``not_recorded``: an imported trace does not say, and nobody guesses."""
 
-TerminationClass = Literal["agent", "budget", "infra", "operator"]
+TerminationClass = Literal["agent", "budget", "infra", "operator", "none"]
 OutcomeClass = Literal["result", "infra", "cancelled"]
 
 TERMINATION_CLASS: dict[TerminationReason, TerminationClass] = {
@@ -52,8 +53,9 @@ TERMINATION_CLASS: dict[TerminationReason, TerminationClass] = {
     "user_simulator_error": "infra",
     "infra_lost": "infra",
     "cancelled": "operator",
+    "not_recorded": "none",
 }
-"""Who caused each ending. Only ``infra`` and ``operator`` leave the denominator."""
+"""Who caused each ending. Only ``infra`` and ``operator`` leave the denominator; ``none`` is never in one, since imports are not graded."""
 
 REASONS: tuple[TerminationReason, ...] = get_args(TerminationReason)
 
@@ -64,4 +66,6 @@ BudgetReason = Literal["step_cap", "tool_call_cap", "token_budget", "cost_budget
 
 def outcome_class(reason: TerminationReason) -> OutcomeClass:
     """Return the class of an outcome that ended like this."""
-    return {"agent": "result", "budget": "result", "infra": "infra", "operator": "cancelled"}[TERMINATION_CLASS[reason]]  # type: ignore[return-value]
+    return {"agent": "result", "budget": "result", "none": "result", "infra": "infra", "operator": "cancelled"}[
+        TERMINATION_CLASS[reason]
+    ]  # type: ignore[return-value]

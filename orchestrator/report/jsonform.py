@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from orchestrator.records.manifest import RunManifest
 from orchestrator.report.summary import RESULTS, AgentSummary, Counts, Summary, TaskSummary
 from orchestrator.stats.quantiles import Dist
 from orchestrator.stats.rates import Rate
+from orchestrator.stats.trajectory import Metrics
 
 SCHEMA_VERSION = 1
 
@@ -28,6 +29,7 @@ def as_json(summary: Summary) -> dict[str, Any]:
 def _manifest(summary: Summary) -> dict[str, Any]:
     manifest: RunManifest = summary.manifest
     return {
+        "origin": manifest.origin,
         "created_at": manifest.created_at.isoformat(),
         "orchestrate_version": manifest.orchestrate_version,
         "code": {"commit": manifest.code.commit, "dirty": manifest.code.dirty},
@@ -64,6 +66,7 @@ def _agent(agent: AgentSummary) -> dict[str, Any]:
         "latency_s": dist_json(agent.latency_s),
         "waiting_s": dist_json(agent.waiting_s),
         "steps": dist_json(agent.steps),
+        "metrics": {form: metrics_json(found) for form, found in agent.metrics.items()},
         "termination_reason": dict(agent.termination_reason),
         "findings": dict(agent.findings),
         "infra_share": agent.counts.infra_share,
@@ -96,6 +99,21 @@ def rate_json(rate: Rate) -> dict[str, Any]:
     found = asdict(rate)
     # The names of the tasks are in the reason already.
     del found["left_out"]
+    return found
+
+
+def metrics_json(metrics: Metrics) -> dict[str, Any]:
+    """Return the nine trajectory metrics of one form."""
+    found: dict[str, Any] = {}
+    for field in fields(metrics):
+        value = getattr(metrics, field.name)
+        found[field.name] = (
+            rate_json(value)
+            if isinstance(value, Rate)
+            else dist_json(value)
+            if isinstance(value, Dist)
+            else dict(value)
+        )
     return found
 
 

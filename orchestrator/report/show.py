@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
 
+from orchestrator.dataset.metrics import trial_metrics
 from orchestrator.dataset.rows import RunData, TrialRow
+from orchestrator.dataset.steps import ReadEvents, read_steps
 from orchestrator.errors import SpecError
 from orchestrator.interfaces import BundleSource, ObjectStore
 from orchestrator.records.ids import TrialId
 from orchestrator.records.outcome import Outcome
 from orchestrator.records.verdict import CheckResult
+from orchestrator.report.on_the_way import trial_line
 from orchestrator.report.program import program
 from orchestrator.report.state import read_blob, read_state
 from orchestrator.report.summary import unpriced
@@ -22,6 +26,7 @@ from orchestrator.report.terminal import STYLE, dollars, seconds
 from orchestrator.report.text import clean, clean_lines, named, plural
 from orchestrator.spec.checks import DiffCheck
 from orchestrator.spec.globs import matches_any
+from orchestrator.stats.trajectory import TrialMetrics
 
 SCHEMA_VERSION = 1
 OUTPUT_LINES = 30
@@ -44,7 +49,12 @@ def find_row(data: RunData, trial: TrialId) -> TrialRow:
 
 
 async def show_trial(
-    store: ObjectStore, bundles: BundleSource, data: RunData, trial: TrialId, console: Console | None = None
+    store: ObjectStore,
+    bundles: BundleSource,
+    events: ReadEvents,
+    data: RunData,
+    trial: TrialId,
+    console: Console | None = None,
 ) -> dict[str, Any]:
     """Print a trial on the console, if there is one, and return its JSON form.
 
@@ -53,10 +63,20 @@ async def show_trial(
     row = find_row(data, trial)
     changes, problem = await read_state(store, bundles, row)
     output = await read_blob(store, row.outcome.output) if row.outcome and row.outcome.output else None
+    metrics = await _metrics(events, data, row)
     found = _as_json(data, row, changes, problem, output)
+    found["metrics"] = {one.form: asdict(one) for one in metrics}
     if console:
-        _print(console, row, found)
+        _print(console, row, found, metrics)
     return found
+
+
+async def _metrics(events: ReadEvents, data: RunData, row: TrialRow) -> tuple[TrialMetrics, ...]:
+    """Return the trial's own trajectory metrics; without a trajectory, those that its records tell."""
+    if row.outcome is None:
+        return ()
+    steps, _ = await read_steps(data.manifest, [(row.trial, row.outcome)], events)
+    return trial_metrics(row, steps.get((row.trial, row.outcome.launch)))
 
 
 def _as_json(
@@ -92,11 +112,14 @@ def _launch(launch: Outcome) -> dict[str, Any]:
     }
 
 
-def _print(console: Console, row: TrialRow, found: dict[str, Any]) -> None:
+def _print(console: Console, row: TrialRow, found: dict[str, Any], metrics: Sequence[TrialMetrics]) -> None:
     counted = "" if row.result == row.graded_as else f" (graded as {row.graded_as})"
     run = f"   run {clean(found['run'])}"
     say(console, f"{row.trial}   {row.result}{counted}{run}", f"bold {STYLE.get(row.graded_as, 'yellow')}")
     _ending(console, row)
+    for one in metrics:
+        if line := trial_line(one):
+            say(console, f"on the way {line} ({'seen' if one.form == 'gateway' else 'only reported'})")
     _verdict(console, row)
     _others(console, row)
     words = f"{clean(found['run'])} {row.trial}"
@@ -114,11 +137,14 @@ def _ending(console: Console, row: TrialRow) -> None:
         return
     code = outcome.exit
     how = "" if code is None else f", signal {code.signal}" if code.signal is not None else f", exit code {code.code}"
-    say(console, f"ended      {outcome.termination_reason}{how}; the task expects: {row.task.expect}")
+    asked = "an imported trace" if row.is_imported else f"the task expects: {row.task.expect}"
+    say(console, f"ended      {outcome.termination_reason}{how}; {asked}")
     cost = outcome.usage.cost_nano_usd
+    tokens = plural(outcome.usage.total, "token") if outcome.tells("tokens") else "tokens not recorded"
+    worked = f"worked {seconds(outcome.working_s)}" if outcome.tells("times") else "times not recorded"
     used = [
-        f"worked {seconds(outcome.times.working_s)}, waited {seconds(outcome.times.waiting_s)}",
-        f"{plural(outcome.steps, 'step')}, {plural(outcome.tool_calls, 'tool call')}, {plural(outcome.usage.total, 'token')}",
+        f"{worked}, waited {seconds(outcome.waiting_s)}" if outcome.tells("waiting") else worked,
+        f"{plural(outcome.steps, 'step')}, {plural(outcome.tool_calls, 'tool call')}, {tokens}",
         f"cost {dollars(cost / 1e9)}" if cost is not None else f"cost unknown{_without_price(row)}",
     ]
     say(console, f"used       {'; '.join(used)}")
@@ -151,7 +177,7 @@ def _questions(console: Console, outcome: Outcome) -> None:
 
 
 def _without_price(row: TrialRow) -> str:
-    models = unpriced(row.agent.agent, row.launches)
+    models = () if row.is_imported else unpriced(row.agent.agent, row.launches)
     return f" (no price for {named(models)})" if models else ""
 
 

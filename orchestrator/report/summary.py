@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from orchestrator.dataset.measured import Measured, unmeasured
 from orchestrator.dataset.rows import RunData, TrialRow
 from orchestrator.records.ids import TrialId
 from orchestrator.records.manifest import ManifestTask, RunManifest
@@ -18,6 +19,7 @@ from orchestrator.report.text import plural
 from orchestrator.spec.agent import Agent
 from orchestrator.stats.quantiles import Dist, distribution
 from orchestrator.stats.rates import COVERAGE_FLOOR, Rate, Tally, suite_pass_k, suite_rate, task_rate
+from orchestrator.stats.trajectory import FORMS, Form, Metrics, TrialMetrics, aggregate
 
 RESULTS: tuple[TrialResult, ...] = get_args(TrialResult)
 GRADED: tuple[TrialResult, ...] = ("passed", "failed", "abstained")
@@ -75,7 +77,7 @@ class Counts:
 
 @dataclass(frozen=True, kw_only=True)
 class AgentSummary:
-    """Everything about one agent in this run. Distributions are over graded trials, as the rate is."""
+    """Everything about one agent in this run. Distributions and metrics are over graded trials, as the rate is, or over imported traces."""
 
     agent: str
     digest: str
@@ -89,6 +91,8 @@ class AgentSummary:
     waiting_s: Dist
     """Waiting at the gateway, in seconds."""
     steps: Dist
+    metrics: dict[Form, Metrics]
+    """The nine trajectory metrics, as seen by the gateway and as only reported."""
     termination_reason: dict[TerminationReason, int]
     """How the trials ended, lost ones included, in the order of the enumeration."""
     alarms: dict[TerminationReason, tuple[TrialId, ...]]
@@ -146,9 +150,13 @@ class Summary:
         return [row for row in self.tasks if row.task == task]
 
 
-def summarise(data: RunData, floor: float = COVERAGE_FLOOR) -> Summary:
-    """Count a run. ``floor`` is the share of graded trials below which a rate has no value, only a reason."""
+def summarise(data: RunData, floor: float = COVERAGE_FLOOR, measured: Measured | None = None) -> Summary:
+    """Count a run. ``floor`` is the share of graded trials below which a rate has no value, only a reason.
+
+    ``measured``: the metrics of its trajectories; without them, those of which the records tell.
+    """
     manifest = data.manifest
+    measured = measured or unmeasured(data)
     cells: dict[tuple[str, str], list[TrialRow]] = {}
     for row in data.rows:
         cells.setdefault((row.task.id, row.agent.name), []).append(row)
@@ -161,7 +169,8 @@ def summarise(data: RunData, floor: float = COVERAGE_FLOOR) -> Summary:
     for agent in manifest.agents:
         rows = [row for row in data.rows if row.agent.name == agent.name]
         suite = _suite([row for row in tasks if row.agent == agent.name], _ks(manifest, cells), floor)
-        agents.append(_agent(agent.name, agent.digest, rows, suite))
+        suite = suite.imported() if manifest.is_imported else suite
+        agents.append(_agent(agent.name, agent.digest, rows, suite, measured))
     worst = first_failure(data.rows)
     return Summary(
         manifest=manifest,
@@ -169,7 +178,7 @@ def summarise(data: RunData, floor: float = COVERAGE_FLOOR) -> Summary:
         tasks=tuple(tasks),
         grader_version=data.grader_version,
         labels=_labels(data),
-        notes=(*data.notes, *_about_rerun(data)),
+        notes=(*data.notes, *measured.notes, *_about_rerun(data)),
         first_failure=worst.trial if worst else None,
     )
 
@@ -246,6 +255,15 @@ class _Suite:
     at: dict[int, Rate]
     hat: dict[int, Rate]
 
+    def imported(self) -> _Suite:
+        """Return the same rates, which are none, with the reason why."""
+
+        def why(rate: Rate) -> Rate:
+            return replace(rate, reason="imported traces have no verdict")
+
+        every = ({k: why(rate) for k, rate in rates.items()} for rates in (self.at, self.hat))
+        return _Suite(pass_rate=why(self.pass_rate), at=next(every), hat=next(every))
+
 
 def _suite(tasks: Sequence[TaskSummary], ks: Sequence[int], floor: float) -> _Suite:
     tallies = [_tally(row.task, row.counts) for row in tasks]
@@ -256,7 +274,7 @@ def _suite(tasks: Sequence[TaskSummary], ks: Sequence[int], floor: float) -> _Su
     )
 
 
-def _agent(name: str, digest: str, rows: Sequence[TrialRow], suite: _Suite) -> AgentSummary:
+def _agent(name: str, digest: str, rows: Sequence[TrialRow], suite: _Suite, measured: Measured) -> AgentSummary:
     endings = Counter(row.outcome.termination_reason for row in rows if row.outcome)
     launches = [launch for row in rows for launch in row.launches]
     lost = Counter(launch.cause or "unknown" for launch in launches if launch.outcome_class == "infra")
@@ -269,9 +287,10 @@ def _agent(name: str, digest: str, rows: Sequence[TrialRow], suite: _Suite) -> A
         pass_at_k=suite.at,
         pass_hat_k=suite.hat,
         cost_usd=_over_graded(rows, lambda row: row.outcome.usage.cost_nano_usd if row.outcome else None, unit=1e9),
-        latency_s=_over_graded(rows, lambda row: row.outcome.times.working_s if row.outcome else None),
-        waiting_s=_over_graded(rows, lambda row: row.outcome.times.waiting_s if row.outcome else None),
+        latency_s=_over_graded(rows, lambda row: row.outcome.working_s if row.outcome else None),
+        waiting_s=_over_graded(rows, lambda row: row.outcome.waiting_s if row.outcome else None),
         steps=_over_graded(rows, lambda row: row.outcome.steps if row.outcome else None),
+        metrics=_metrics(rows, suite.pass_rate, measured),
         termination_reason={reason: endings[reason] for reason in REASONS if endings[reason]},
         alarms={reason: found for reason in ALARMS if (found := _ended(rows, reason))},
         findings=_findings(rows),
@@ -298,7 +317,19 @@ def _ended(rows: Iterable[TrialRow], reason: TerminationReason) -> tuple[TrialId
 
 
 def _over_graded(rows: Iterable[TrialRow], value: Callable[[TrialRow], float | None], unit: float = 1) -> Dist:
-    return distribution([value(row) for row in rows if row.result in GRADED], unit=unit)
+    return distribution([value(row) for row in rows if _counts_here(row)], unit=unit)
+
+
+def _counts_here(row: TrialRow) -> bool:
+    """Return whether a trial is in distributions and metrics: it was graded, or it is an imported trace."""
+    return row.result in GRADED or (row.is_imported and row.outcome is not None)
+
+
+def _metrics(rows: Sequence[TrialRow], completion: Rate, measured: Measured) -> dict[Form, Metrics]:
+    found: list[tuple[str, TrialMetrics]] = [
+        (row.task.id, one) for row in rows if _counts_here(row) for one in measured.trials.get(row.trial, ())
+    ]
+    return {form: aggregate(found, form, completion if form == "gateway" else None) for form in FORMS}
 
 
 def _findings(rows: Iterable[TrialRow]) -> dict[str, int]:

@@ -11,10 +11,11 @@ from rich.console import Console
 from orchestrator.dataset.rows import short
 from orchestrator.plan.cost import NANO
 from orchestrator.plan.cost import dollars as nano_dollars
+from orchestrator.report.on_the_way import show_metrics
 from orchestrator.report.program import program
 from orchestrator.report.summary import GRADED, RESULTS, AgentSummary, Summary, TaskState, TaskSummary
 from orchestrator.report.table import Cell, Column, Row, flow, say, show_table
-from orchestrator.report.text import clean, named, plural
+from orchestrator.report.text import NONE, clean, named, percent, plural
 from orchestrator.stats.quantiles import Dist
 from orchestrator.stats.rates import Rate
 
@@ -36,8 +37,6 @@ GROUPS: tuple[tuple[TaskState, str], ...] = (
     ("not_applicable", "no agent can end like that"),
 )
 """Groups of tasks in the order they are printed, and what each means."""
-NONE = "-"
-"""There is no such number."""
 WIDE = 110
 """Columns from which on a terminal the tasks show their kind and expected ending."""
 MOST_AGENTS = 6
@@ -49,15 +48,15 @@ def render_terminal(summary: Summary, console: Console) -> None:
     _header(summary, console)
     _endings(summary, console)
     _counts(summary, console)
-    _rates(summary, console)
+    if summary.manifest.is_imported:
+        _title(console, "pass rate", "none: imported traces have no verdict")
+    else:
+        _rates(summary, console)
     _cost(summary, console)
-    _tasks(summary, console)
+    show_metrics(summary, console)
+    if not summary.manifest.is_imported:
+        _tasks(summary, console)
     _rest(summary, console)
-
-
-def percent(value: float | None) -> str:
-    """Return a share as people read it; a dash when there is none."""
-    return NONE if value is None else f"{100 * value:.1f}%"
 
 
 def seconds(value: float | None) -> str:
@@ -87,6 +86,10 @@ def _header(summary: Summary, console: Console) -> None:
     commit = manifest.code.commit[:12] if manifest.code.commit else "none"
     first = [f"run {clean(manifest.run)}", f"suite {manifest.suite}", f"{size} = {plural(total, 'trial')}"]
     flow(console, first, style="bold")
+    if manifest.is_imported:
+        facts = [f"imported {manifest.created_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC", "what it says is only reported"]
+        flow(console, facts, style="dim")
+        return
     flow(
         console,
         [
@@ -190,7 +193,8 @@ def _incomplete(rate: Rate | None) -> str | None:
 
 
 def _cost(summary: Summary, console: Console) -> None:
-    _title(console, "cost and time", "over graded trials; work: without waiting at the gateway")
+    over = "imported traces" if summary.manifest.is_imported else "graded trials"
+    _title(console, "cost and time", f"over {over}; work: without waiting at the gateway")
     titles = ("a trial", "work p50/p95", "wait p95", "steps p50/p95")
     columns = [Column(title="agent"), Column(title="cost", right=True, flexible=True)]
     columns += [Column(title=title, right=True) for title in titles]

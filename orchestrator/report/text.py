@@ -40,6 +40,15 @@ def clean_lines(text: str, limit: int = LINE_CHARS) -> list[str]:
     return [clean(line.removesuffix("\r"), limit) for line in lines]
 
 
+NONE = "-"
+"""There is no such number."""
+
+
+def percent(value: float | None) -> str:
+    """Return a share as people read it; a dash when there is none."""
+    return NONE if value is None else f"{100 * value:.1f}%"
+
+
 def named(items: Iterable[object], most: int = 3) -> str:
     """Return the first items and how many more there are."""
     every = [clean(str(item), 120) for item in items]

@@ -125,7 +125,7 @@ async def ask(store, sql, cache):
 async def everything(store, cache):
     """Return every row of every table, sorted."""
     found = {}
-    for name in ("runs", "trials", "launches", "steps", "grades"):
+    for name in ("runs", "trials", "launches", "steps", "grades", "metrics"):
         found[name] = await ask(store, f"SELECT * FROM {name} ORDER BY ALL", cache)
     return found
 

@@ -395,7 +395,7 @@ def test_a_store_that_is_not_a_folder_is_read_through_a_cache_once(folder):
         await commit(store, "r1", folder)
         remote = Remote(store)
         assert await content(remote, folder / "cache") == await content(store, folder)
-        assert len(remote.fetched) == len(set(remote.fetched)) == 5
+        assert len(remote.fetched) == len(set(remote.fetched)) == 6
         # Merging and replacing read through the same cache.
         await lay_run(store, "r2", 1)
         await commit(remote, "r2", folder / "cache")

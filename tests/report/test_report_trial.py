@@ -19,6 +19,7 @@ from orchestrator.report.pull import pull_trial
 from orchestrator.report.show import show_trial
 from orchestrator.report.text import clean, clean_lines
 from orchestrator.storage.file import FileStore
+from orchestrator.wiring import event_reader
 
 
 def printed(function, tmp_path, *, terminal=False, width=100, **state):
@@ -36,7 +37,11 @@ def printed(function, tmp_path, *, terminal=False, width=100, **state):
 
 def shown(tmp_path, **more):
     root = tmp_path / "bundle"
-    return printed(lambda store, data, console: show_trial(store, bundle(root), data, TRIAL, console), tmp_path, **more)
+    return printed(
+        lambda store, data, console: show_trial(store, bundle(root), event_reader(store), data, TRIAL, console),
+        tmp_path,
+        **more,
+    )
 
 
 def pulled(tmp_path, folder, **more):
@@ -256,7 +261,9 @@ def test_a_state_outlives_the_files_it_is_compared_with(tmp_path):
             raise NotFoundError("bundles/sandbox/x")
 
     folder = tmp_path / "out"
-    text, found = printed(lambda store, data, console: show_trial(store, Nothing(), data, TRIAL, console), tmp_path)
+    text, found = printed(
+        lambda store, data, console: show_trial(store, Nothing(), event_reader(store), data, TRIAL, console), tmp_path
+    )
     assert "not complete: the task's own files are not in the store any more" in text
     assert found["result"] == "failed"
     text, _ = printed(
@@ -270,7 +277,16 @@ def test_a_trial_without_a_state_is_shown(tmp_path):
     data = demo()
     row = next(row for row in data.rows if row.result == "infra")
     out = io.StringIO()
-    asyncio.run(show_trial(FileStore(tmp_path), Folder(tmp_path), data, row.trial, Console(file=out, width=100)))
+    asyncio.run(
+        show_trial(
+            FileStore(tmp_path),
+            Folder(tmp_path),
+            event_reader(FileStore(tmp_path)),
+            data,
+            row.trial,
+            Console(file=out, width=100),
+        )
+    )
     assert "infra_lost" in out.getvalue()
     assert "nothing that can be shown: no state was frozen" in out.getvalue()
     with pytest.raises(NotFoundError, match="trajectory"):
@@ -283,7 +299,7 @@ def test_bytes_that_are_not_what_was_recorded_are_refused(tmp_path):
         blob = next((tmp_path / "store").rglob("s-changes"))
         blob.chmod(0o644)
         blob.write_bytes(blob.read_bytes()[:-512] + b"\1" * 512)
-        await show_trial(store, Folder(tmp_path), data, TRIAL)
+        await show_trial(store, Folder(tmp_path), event_reader(store), data, TRIAL)
 
     with pytest.raises(StoreError, match="not what its record says"):
         asyncio.run(story())
