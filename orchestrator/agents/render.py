@@ -31,20 +31,17 @@ _LATER_TYPES = {
 
 def refusals(agent: Agent) -> list[str]:
     """Return one sentence for each thing that this version cannot do for the agent, with the way out. Empty: it can run."""
-    found = []
+    found: list[str] = []
     if agent.type not in RUNNABLE_AGENTS:
         what = _LATER_TYPES.get(agent.type, "this type")
         have = _list(RUNNABLE_AGENTS)
         return [f"type {agent.type!r} ({what}) is not run by this version; use one of: {have}"]
-    if agent.placement == "own":
-        found.append("placement 'own' (a container of the agent's image) comes with a later version; use 'sandbox'")
-    if agent.image is not None:
-        found.append("'image' comes with a later version; put the program's files into 'bundle'")
     if agent.type != "command":
         given = {
             "command": agent.command,
             "bundle": agent.bundle,
             "build": agent.build,
+            "image": agent.image,
             "stdin": agent.stdin != "none",
             "adapter": agent.adapter,
         }

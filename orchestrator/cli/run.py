@@ -221,7 +221,7 @@ async def _submitted(order: Order, way: Way, stop: Stop, *, dry_run: bool, yes: 
 
     settings = way.settings
     loaded = load_order(order)
-    with open_place(settings, backend_for(loaded.tasks, settings)) as place:
+    with open_place(settings, backend_for(loaded, settings)) as place:
         ready = await make_ready(place, order, loaded)
         planned = ready.planned
         announce_trials(planned, planned.labels)

@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from orchestrator import wiring
+from orchestrator.driver.order import Loaded
 from orchestrator.driver.place import KUBERNETES
 from orchestrator.errors import Problem, RefusedError, SandboxError, SpecError
 from orchestrator.interfaces import ImageEngine, LocalImage
@@ -138,7 +139,8 @@ async def lock_images(folder: Path, engine: ImageEngine, tell: Tell, *, again: b
 
 
 async def present_images(images: Mapping[str, str], engine: ImageEngine) -> Mapping[str, str]:
-    """Return pinned images with their ids, once all are on this machine; ``images`` is task to pinned image.
+    """Return pinned images with their ids, once all are on this machine; ``images`` is who runs in it (``task a``,
+    ``agent b``) to pinned image.
 
     What is not here is fetched by its digest. Raises RefusedError with all that only a person can bring here, SandboxError with all that
     a registry did not give.
@@ -147,10 +149,10 @@ async def present_images(images: Mapping[str, str], engine: ImageEngine) -> Mapp
     missing, failed = [], []
     for image in dict.fromkeys(images.values()):
         here = await engine.image(image)
-        users = ", ".join(task for task, used in images.items() if used == image)
+        users = ", ".join(user for user, used in images.items() if used == image)
         if here is None and "@" not in image:
             missing.append(
-                f"task {users}: image {image} is not on this machine, and no registry has it; "
+                f"{users}: image {image} is not on this machine, and no registry has it; "
                 "make it with: orchestrate images build SUITE"
             )
             continue
@@ -159,7 +161,7 @@ async def present_images(images: Mapping[str, str], engine: ImageEngine) -> Mapp
         except SandboxError as error:
             if error.cause != "image_pull":
                 raise
-            failed.append(f"task {users}: {error}")
+            failed.append(f"{users}: {error}")
     if missing:
         raise RefusedError("\n".join([*missing, *failed]))
     if failed:
@@ -167,11 +169,12 @@ async def present_images(images: Mapping[str, str], engine: ImageEngine) -> Mapp
     return found
 
 
-def backend_for(tasks: Iterable[LoadedTask], settings: Settings) -> str:
-    """Return the backend of an order: the one that was asked for, or ``container`` when a task needs an image and an engine is there."""
+def backend_for(loaded: Loaded, settings: Settings) -> str:
+    """Return the backend of an order: the one that was asked for, or ``container`` when images are needed and an engine is there."""
     if settings.backend != "auto":
         return settings.backend
-    if any(needs_image(task.task) for task in tasks):
+    own = any(agent.agent.placement == "own" for agent in loaded.agents)
+    if own or any(needs_image(task.task) for task in loaded.tasks):
         with contextlib.suppress(RefusedError):
             wiring.container_engine(settings)
             return CONTAINER

@@ -33,7 +33,7 @@ from orchestrator.settings import KNOWN_PROVIDERS, Settings
 from orchestrator.spec.agent import Agent
 from orchestrator.spec.bundle import Bundle
 from orchestrator.spec.checks import CommandCheck
-from orchestrator.spec.loaded import LoadedAgent, LoadedTask
+from orchestrator.spec.loaded import LoadedAgent
 from orchestrator.spec.task import Environment, ImageWorkspace, Task, flat_checks
 from orchestrator.storage.bundles import publish as publish_bundle
 from orchestrator.storage.removals import describe, removed_run, watch
@@ -64,7 +64,7 @@ async def make_ready(place: Place, order: Order, loaded: Loaded) -> Ready:
         loaded = replace(loaded, tasks=tasks)
     check_order(order, loaded, place.backend, place.settings)
     loaded = replace(loaded, agents=await asyncio.to_thread(with_builds, loaded.agents, place.settings.cache))
-    images, engine = await _images(place, loaded.tasks)
+    images, engine = await _images(place, loaded)
     environments = {task.task.id: task.task.environment for task in loaded.tasks}
     labels = {**await _labels(place, environments), **default}
     await _check_environments(place.backend, loaded)
@@ -73,23 +73,26 @@ async def make_ready(place: Place, order: Order, loaded: Loaded) -> Ready:
     return Ready(loaded, build_manifest(order, loaded, place.backend.name, labels, images, place.settings))
 
 
-async def _images(place: Place, tasks: Sequence[LoadedTask]) -> tuple[Mapping[str, str], ImageEngine | None]:
-    """Return the ids of the images that the tasks run in, and the engine of this machine where images are needed here.
+async def _images(place: Place, loaded: Loaded) -> tuple[Mapping[str, str], ImageEngine | None]:
+    """Return the ids of the images that trials run in, and the engine of this machine where images are needed here.
 
     A cluster's nodes fetch images themselves; this machine then only needs those that workspaces are taken out of.
     """
-    named = {task.task.id: image for task in tasks if (image := task.task.environment.image)}
+    named = {f"task {task.task.id}": image for task in loaded.tasks if (image := task.task.environment.image)}
+    inside = {
+        f"task {task.task.id}" for task in loaded.tasks if isinstance(task.task.environment.workspace, ImageWorkspace)
+    }
+    named |= {f"agent {agent.name}": image for agent in loaded.agents if (image := agent.agent.image)}
     if place.backend.name == CONTAINER:
         engine = wiring.container_engine(place.settings)
         return await present_images(named, engine), engine if named else None
     if place.backend.name != KUBERNETES:
         return {}, None
     ids = {image: image.partition("@")[2] or image for image in named.values()}
-    inside = {task.task.id for task in tasks if isinstance(task.task.environment.workspace, ImageWorkspace)}
     if not inside:
         return ids, None
     engine = wiring.container_engine(place.settings)
-    await present_images({task: image for task, image in named.items() if task in inside}, engine)
+    await present_images({user: image for user, image in named.items() if user in inside}, engine)
     return ids, engine
 
 
@@ -116,7 +119,9 @@ async def make_ready_again(place: Place, manifest: RunManifest) -> Mapping[str, 
     images = {task: environment.image for task, environment in environments.items()}
     if place.backend.name == CONTAINER:
         engine = wiring.container_engine(place.settings)
-        await present_images({task: image for task, image in images.items() if image}, engine)
+        named = {f"task {task}": image for task, image in images.items() if image}
+        named |= {f"agent {agent.name}": image for agent in manifest.agents if (image := agent.agent.image)}
+        await present_images(named, engine)
     return await _labels(place, environments)
 
 

@@ -48,7 +48,7 @@ async def run_order(
     """
     settings = settings.model_copy(update={"pool": "inline"})
     collector = Collector()
-    backend = backend_for(loaded.tasks, settings)
+    backend = backend_for(loaded, settings)
     if backend == KUBERNETES:
         refuse_outside(settings.kubernetes)
     with open_place(settings, backend) as place:

@@ -80,5 +80,10 @@ def refusals(
         if agent.type not in RUNNABLE_AGENTS:
             found.append(f"agent {name}: type {agent.type!r} {_LATER}; it runs {', '.join(sorted(RUNNABLE_AGENTS))}")
         else:
-            found += [f"agent {name}: {reason}" for reason in agent_refusals(agent)]
+            reasons = agent_refusals(agent)
+            if agent.placement == "own" and backend.name == "bubblewrap":
+                reasons.append(
+                    "placement 'own' needs a backend that runs images; use --backend container or kubernetes"
+                )
+            found += [f"agent {name}: {reason}" for reason in reasons]
     return found

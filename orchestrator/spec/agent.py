@@ -8,6 +8,7 @@ from pydantic import Field, JsonValue, StringConstraints, model_validator
 
 from orchestrator.settings import MOST_PRICE_USD
 from orchestrator.spec.base import RelativePath, Spec
+from orchestrator.spec.task import is_pinned
 
 RUNNABLE_AGENTS = frozenset({"command", "react", "scripted", "oracle", "nop"})
 
@@ -50,11 +51,11 @@ class Agent(Spec):
     bundle: RelativePath | None = None
     """Folder beside the agent file, laid read-only at ``/agent``; with ``build``, what its command starts from."""
     image: str | None = None
-    """Image that holds the agent."""
+    """Pinned image that holds the agent, for ``placement: own``."""
     build: str | None = None
     """Shell command that makes the files of ``/agent`` in a copy of ``bundle``; ``orchestrate agents build`` runs it, once."""
     placement: Literal["sandbox", "own"] = "sandbox"
-    """In the task's sandbox, or in a container of its own image."""
+    """In the sandbox of the task's image, or in one of the agent's own ``image``; the task's workspace is laid in either."""
     env: dict[str, str] = Field(default_factory=dict)
     """Environment variables for the program. Not for secrets: keys stay at the gateway."""
     models: dict[str, ModelId] = Field(default_factory=dict)
@@ -85,8 +86,20 @@ class Agent(Spec):
             problems.append("type 'scripted' needs 'scripts'")
         if any(is_scripted(model) for model in self.models.values()) and not self.scripts:
             problems.append("a model of the provider 'scripted' needs 'scripts'")
+        problems += self._placed()
         if self.build is not None and not self.build.strip():
             problems.append("'build' is empty; name the command that makes the files of /agent")
         if problems:
             raise ValueError("; ".join(problems))
         return self
+
+    def _placed(self) -> list[str]:
+        """Find fault with image and placement, which need each other."""
+        if self.image is None:
+            return [] if self.placement == "sandbox" else ["placement 'own' needs 'image'"]
+        problems = [] if self.placement == "own" else ["'image' is for placement 'own'; add it, or take 'image' out"]
+        if not is_pinned(self.image):
+            problems.append(
+                f"image {self.image}: its tag can mean another image tomorrow; name it with @sha256:…, or by its id"
+            )
+        return problems

@@ -88,7 +88,7 @@ def _common(
         env=program.env,
         stdin=program.stdin,
         workdir=environment.workdir,
-        image=environment.image,
+        image=planned.agent.agent.image or environment.image,
         requires=tuple(dict.fromkeys((*environment.requires, *program.requires))),
         limits=SandboxLimits(
             cpu=resources.cpu,

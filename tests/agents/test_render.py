@@ -26,6 +26,9 @@ TASK = ManifestTask(
 )  # fmt: skip
 
 
+PINNED = f"ghcr.io/acme/agent@sha256:{1:064x}"
+
+
 def agent(name="a", prompt=None, files=None, **fields):
     return ManifestAgent(name=name, digest="sha256:0", agent=spec(**fields), prompt=prompt, bundle=files)
 
@@ -104,8 +107,7 @@ def test_a_scripted_agent_needs_no_models_of_its_own():
         ({"type": "nop", "command": ["x"]}, "'command' is for type 'command'"),
         ({"type": "oracle", "bundle": "x/"}, "'bundle' is for type 'command'"),
         ({"type": "react", "models": {"main": "a/b"}, "stdin": "instruction"}, "'stdin' is for type 'command'"),
-        ({"type": "nop", "placement": "own"}, "placement 'own'"),
-        ({"type": "nop", "image": "x"}, "'image'"),
+        ({"type": "nop", "placement": "own", "image": PINNED}, "'image' is for type 'command'"),
         ({"type": "nop", "build": "make"}, "'build' is for type 'command'"),
         ({"type": "nop", "adapter": "codex"}, "'adapter' is for type 'command'"),
         ({"type": "react", "models": {"main": "a/b"}, "tools": ["shel"]}, "did you mean 'shell'"),
@@ -120,5 +122,11 @@ def test_what_is_not_run_is_refused_by_name(fields, says):
 
 def test_what_can_run_is_not_refused():
     command = {"type": "command", "command": ["x"]}
-    for fields in ({"type": "nop"}, {"type": "oracle"}, command, {**command, "build": "make", "adapter": "codex"}):
+    for fields in (
+        {"type": "nop"},
+        {"type": "oracle"},
+        command,
+        {**command, "build": "make", "adapter": "codex"},
+        {**command, "placement": "own", "image": PINNED},
+    ):
         assert refusals(spec(**fields)) == []

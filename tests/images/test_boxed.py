@@ -162,6 +162,28 @@ def test_a_task_without_an_image_does_not_run_in_containers(orchestrate: Run, su
     assert "task count-lines: image: containers are made from an image, and there is none" in said
 
 
+def test_an_agent_of_its_own_image_works_on_the_tasks_files(orchestrate: Run, suite: Path, tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe"
+    recipe.mkdir()
+    (recipe / "counter.sh").write_text("grep -c '' poem.txt > count.txt\n")
+    (recipe / "Dockerfile").write_text("FROM localhost/orchestrate-test-base:1\nCOPY counter.sh /counter.sh\n")
+    image = engine("build", "--quiet", str(recipe)).strip()
+    image = image if image.startswith("sha256:") else f"sha256:{image}"
+    mine = tmp_path / "boxed-counter.yaml"
+    mine.write_text(f"type: command\ncommand: [sh, /counter.sh]\nplacement: own\nimage: {image}\n")
+    orchestrate("images", "lock", suite)
+    words = ("submit", suite, "--agent", mine, "--tasks", "count-lines", "--samples", "1")
+    said = orchestrate(*words, "--backend", "bubblewrap", code=2).stderr
+    assert "agent boxed-counter: placement 'own' needs a backend that runs images" in said
+    try:
+        orchestrate(*words)
+        assert counts(orchestrate("report", "last", "--json").stdout) == {"count-lines@boxed-counter": "1/1"}
+    finally:
+        engine("rmi", "--force", image)
+    said = orchestrate(*words, code=2).stderr
+    assert f"agent boxed-counter: image {image} is not on this machine" in said
+
+
 def test_images_come_from_their_registry_by_digest(
     orchestrate: Run, suite: Path, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

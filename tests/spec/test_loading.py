@@ -417,6 +417,21 @@ def test_amounts_that_no_sum_could_hold_are_refused(agent: Path, write: Write) -
 
 
 @pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ("placement: own", "placement 'own' needs 'image'"),
+        (f"image: 'x@sha256:{1:064x}'", "'image' is for placement 'own'"),
+        ("placement: own\nimage: 'x:1'", "image x:1: its tag can mean another image tomorrow"),
+        ("build: ' '", "'build' is empty"),
+        ("adapter: cursor", "adapter"),
+    ],
+)
+def test_where_an_agent_runs_and_what_it_is_made_from_is_checked(write, fields, says):
+    [found] = problems(lambda: load_agent(write("agents/a.yaml", f"type: command\ncommand: [x]\n{fields}\n")))
+    assert says in found
+
+
+@pytest.mark.parametrize(
     ("name", "old", "new"),
     [
         ("prompt.md", "careful", "bold"),
