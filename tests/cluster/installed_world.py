@@ -219,6 +219,7 @@ def values_of(prefix: str, folder: Path) -> dict[str, Any]:
     return {
         "images": {"control": image("control"), "pod": image("pod"), "prefixes": ["localhost/"]},
         "namespaces": {"prefix": prefix, "trialsRoot": {"enabled": True}},
+        "gateway": {"taskEgress": {"enabled": True, "allowed": ["198.18.0.0/15"], "denied": []}},
         "teams": [{"name": "default", "submitters": [{"kind": "User", "name": f"{prefix}-person"}]}],
         "store": {
             "bundled": {
