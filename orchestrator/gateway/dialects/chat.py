@@ -157,7 +157,7 @@ def _check_message(message: Mapping[str, Any]) -> None:
 def _check_tool(tool: Mapping[str, Any], hosted: frozenset[str]) -> None:
     # An agent may send a value that no set can look up.
     kind = word(tool.get("type"))
-    if kind in hosted:
+    if rules.is_listed(kind, hosted):
         return
     if kind not in ("function", "custom"):
         raise rules.hosted_tool(tool.get("type"))

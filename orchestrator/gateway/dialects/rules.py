@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -44,6 +45,7 @@ _FIELDS = {
 """Fields of several vendors and proxies."""
 _PREFIXES = ("litellm_", "aws_", "vertex_", "azure_", "mock_testing_")
 """Beginnings of names by which proxies take keys, addresses and models."""
+_VERSION = re.compile(r"(_preview)?(_\d{8}|_\d{4}_\d{2}_\d{2})?$")
 
 
 def refuse_fields(body: Mapping[str, Any], *, more: Mapping[str, str] | None = None, taken: Iterable[str] = ()) -> None:
@@ -84,6 +86,11 @@ def check_tools(body: Mapping[str, Any]) -> list[dict[str, Any]]:
     if tools is not None and not (isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)):
         raise Refusal(400, "invalid_request", "`tools` must be a list of objects")
     return tools or []
+
+
+def is_listed(kind: str | None, hosted: frozenset[str]) -> bool:
+    """Return whether the task lists a tool, by its whole type or without the version: ``web_search`` for ``web_search_20250305``."""
+    return kind is not None and (kind in hosted or _VERSION.sub("", kind) in hosted)
 
 
 def hosted_tool(kind: Any) -> Refusal:

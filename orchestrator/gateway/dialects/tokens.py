@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from orchestrator.gateway.dialects.shape import obj
+from orchestrator.gateway.dialects.shape import entries, obj
 from orchestrator.records.usage import Usage
 
 MOST_TOKENS = 10**8
@@ -54,9 +54,21 @@ def responses_tokens(reported: Any) -> Usage | None:
 def messages_tokens(reported: Any) -> Usage | None:
     """Return the buckets of a ``usage`` of ``/v1/messages``, or None.
 
-    There ``input_tokens`` is what no cache had a part in, and ``output_tokens`` includes thinking.
+    There ``input_tokens`` is what no cache had a part in, and ``output_tokens`` includes thinking. What the provider used to shorten the
+    conversation is in ``iterations`` only. Iterations of other models, which have other prices, have no buckets here.
     """
     usage = obj(reported)
+    total = _message(usage)
+    for iteration in entries(usage.get("iterations")):
+        kind = iteration.get("type")
+        more = Usage() if kind == "message" else _message(iteration) if kind == "compaction" else None
+        if total is None or more is None:
+            return None
+        total = total.plus(more)
+    return total
+
+
+def _message(usage: dict[str, Any]) -> Usage | None:
     uncached, output = _count(usage.get("input_tokens")), _count(usage.get("output_tokens"))
     read, written = _first(usage.get("cache_read_input_tokens")), _first(usage.get("cache_creation_input_tokens"))
     thought = _first(obj(usage.get("output_tokens_details")).get("thinking_tokens"))

@@ -66,6 +66,8 @@ MESSAGES = {"input_tokens": 10, "output_tokens": 5}
                 "cache_creation": {"ephemeral_5m_input_tokens": 5, "ephemeral_1h_input_tokens": 1},
             },
         ),
+        ("messages", {**MESSAGES, "iterations": [{"type": "advisor_message", "input_tokens": 1, "output_tokens": 1}]}),
+        ("messages", {**MESSAGES, "iterations": [{"type": "compaction"}]}),
         ("embeddings", {"prompt_tokens": 5, "total_tokens": 6}),
     ],
 )

@@ -1,0 +1,72 @@
+"""The vendors' own clients understand every answer, in every way in which they ask."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from sdk_ways import WAYS, anthropic_client, chat_request, heard_of, messages_request, openai_client
+from speaking_world import speaking
+
+from orchestrator.gateway.dialects.base import Said
+from orchestrator.gateway.dialects.chat import CHAT
+from orchestrator.gateway.dialects.messages import MESSAGES
+from orchestrator.records.usage import Usage
+
+DIALECTS = {"chat": CHAT, "messages": MESSAGES}
+TURNS = {
+    "words": ("It is fixed: “naïve” → 日本 🎉\nand a second line, long enough for several pieces.", ()),
+    "parallel calls": ("", (("call_1", "f", '{"x":1}'), ("call_2", "g", '{"x":2}'), ("call_3", "f", "{}"))),
+    "words and a call": ("Let me look.", (("call_1", "f", '{"x":3}'),)),
+}
+TOKENS = Usage(uncached_input=30, cache_read=20, cache_write=10, output=50, reasoning=5)
+
+
+@pytest.fixture(scope="module", params=sorted(DIALECTS))
+def served(request):
+    with speaking(DIALECTS[request.param]) as (base, here):
+        yield request.param, base, here
+
+
+@pytest.mark.parametrize("turn", sorted(TURNS))
+def test_every_way_of_asking_hears_the_same(served, turn):
+    api, base, here = served
+    text, calls = TURNS[turn]
+    here.failure, here.said = None, Said(id="abc", model="m", text=text, calls=calls, tokens=TOKENS)
+    parsed = [(call_id, name, json.loads(arguments)) for call_id, name, arguments in calls]
+    for way in WAYS[api]:
+        assert way(base, "key", "m") == heard_of(text, parsed, (60, 50), way), way.__name__
+
+
+def ask(api, base, **more):
+    if api == "chat":
+        made = openai_client(base, "key").chat.completions.create(**chat_request("m", **more))
+    else:
+        made = anthropic_client(base, "key").messages.create(**messages_request("m", **more))
+    return list(made) if more else made
+
+
+def errors(api):
+    if api == "messages":
+        import anthropic
+
+        return anthropic
+    import openai
+
+    return openai
+
+
+def test_a_refusal_is_an_exception_of_the_client_with_our_words(served):
+    api, base, here = served
+    here.failure = {"status": 403, "words": ("budget_exhausted", "step_cap", "the trial ends now")}
+    with pytest.raises(errors(api).PermissionDeniedError, match="the trial ends now") as caught:
+        ask(api, base)
+    assert "budget_exhausted" in json.dumps(caught.value.body)
+
+
+def test_a_stream_that_fails_half_way_is_an_exception_of_the_client(served):
+    api, base, here = served
+    here.said = Said(id="abc", model="m", text="a" * 500, calls=(), tokens=TOKENS)
+    here.failure = {"late": True, "words": ("model_api_error", None, "the provider broke off")}
+    with pytest.raises(errors(api).APIError, match="the provider broke off"):
+        ask(api, base, stream=True)
