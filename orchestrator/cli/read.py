@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -50,19 +51,19 @@ def logs(
     driver: Annotated[
         bool, typer.Option("--driver", help="Instead: what the run's driver on the cluster wrote.")
     ] = False,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="With --driver: go on until it ends.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the trial, or the driver, ends.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print what one trial did, step by step.
 
-    Model calls, tool calls, results, refusals.
+    Model calls, tool calls, results, refusals. Of a trial that runs, what there is so far.
     """
-    if follow and not driver:
-        msg = "goes with --driver alone: what a trial did is read once it has ended"
-        raise typer.BadParameter(msg, param_hint="--follow")
     settings = settings_from(store=store)
-    run_async(_driver_log(run, settings, follow=follow) if driver else _logs(run, trial, settings, as_json=as_json))
+    if driver:
+        run_async(_driver_log(run, settings, follow=follow))
+    else:
+        run_async(_logs(run, trial, settings, as_json=as_json, follow=follow))
 
 
 def pull(
@@ -148,14 +149,21 @@ async def print_trial(store: ObjectStore, settings: Settings, run: str, trial: T
     return any(row.trial == trial and row.result == "passed" for row in data.rows)
 
 
-async def _logs(run: str, trial: str | None, settings: Settings, *, as_json: bool) -> None:
+async def _logs(run: str, trial: str | None, settings: Settings, *, as_json: bool, follow: bool) -> None:
+    from orchestrator.cli.following import follow_trial, print_raw
     from orchestrator.report.logs import show_logs
+    from orchestrator.report.show import find_row
 
     store, data, found = await _resolve(run, trial, settings)
-    events = await show_logs(store, data, found, None if as_json else console())
+    outcome = find_row(data, found).outcome
+    if follow and (outcome is None or outcome.outcome_class == "infra"):
+        await follow_trial(store, data.manifest.run, found, None if as_json else console())
+        return
+    events, missing = await show_logs(store, data, found, None if as_json else console())
     if as_json:
-        for event in events:
-            print(json.dumps(event))
+        print_raw(events)
+        if missing:
+            print(f"note: {missing}", file=sys.stderr)
 
 
 async def _driver_log(text: str, settings: Settings, *, follow: bool) -> None:

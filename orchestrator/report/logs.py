@@ -14,6 +14,7 @@ from orchestrator.errors import NotFoundError
 from orchestrator.interfaces import ObjectStore
 from orchestrator.records.event import Event
 from orchestrator.records.ids import TrialId
+from orchestrator.report.following import Look, TrialLog
 from orchestrator.report.program import program
 from orchestrator.report.show import find_row
 from orchestrator.report.state import read_blob
@@ -56,45 +57,89 @@ STYLES = {
 
 async def show_logs(
     store: ObjectStore, data: RunData, trial: TrialId, console: Console | None = None
-) -> list[dict[str, Any]]:
-    """Print the trajectory of a trial's winner on the console, if there is one, and return the raw events.
+) -> tuple[list[dict[str, Any]], str]:
+    """Print the trajectory of a trial on the console, if there is one, and return the raw events and what is missing of them, in words.
 
+    It is the winner's, or what there is already of a launch that runs, or still of one that was lost; only then something is missing.
     Raises SpecError for an unknown trial, NotFoundError when no trajectory was kept, and StoreError when it is not the one that was sealed.
     """
     from orchestrator.trace.read import read_events
 
     row = find_row(data, trial)
     blob = row.outcome.trajectory if row.outcome else None
-    if blob is None:
+    missing = ""
+    look = None
+    if row.outcome is None or row.outcome.outcome_class == "infra":
+        look = await TrialLog(store, data.manifest.run, trial).look()
+    if look is not None and look.events and (blob is None or (row.outcome and look.launch != row.outcome.launch)):
+        events, missing = look.events, unfinished(look)
+    elif blob is None:
         raise NotFoundError(f"the trajectory of {trial} in run {data.manifest.run}")
-    events = read_events(await read_blob(store, blob), blob.key)
+    else:
+        events = read_events(await read_blob(store, blob), blob.key)
     if console:
-        _print(console, data.manifest.run, trial, events)
-    return [{"v": e.v, "seq": e.seq, "t": e.t, "source": e.source, "type": e.type, **e.data} for e in events]
+        printer = LogPrinter(console, data.manifest.run, trial)
+        printer.title(plural(len(events), "event"), missing)
+        for event in events:
+            printer.event(event)
+        printer.end(runs=look is not None and look.state == "running")
+    return [raw(event) for event in events], missing
 
 
-def _print(console: Console, run: str, trial: TrialId, events: list[Event]) -> None:
-    start = events[0].t if events else 0.0
-    say(
-        console,
-        f"{trial}   run {clean(run)}   {plural(len(events), 'event')}; agent: only reported by the agent or its model, not seen to happen",
-        "bold",
-    )
-    said: set[str] = set()
-    cut = False
-    for event in events:
-        title, text = _words(event.type, event.data, said)
+def unfinished(look: Look) -> str:
+    """Return what the events of a look are not; empty for those of a sealed launch."""
+    if look.state == "sealed":
+        return ""
+    if look.state == "lost":
+        return f"unfinished: launch {look.launch} was lost ({look.cause or 'for our reasons'}) and this had reached the store"
+    return f"unfinished: launch {look.launch} has not ended, and this is in the store so far"
+
+
+def raw(event: Event) -> dict[str, Any]:
+    """Return an event as its line in the file has it, with texts of earlier events in full."""
+    return {"v": event.v, "seq": event.seq, "t": event.t, "source": event.source, "type": event.type, **event.data}
+
+
+class LogPrinter:
+    """Prints the events of one trial, as they come."""
+
+    def __init__(self, console: Console, run: str, trial: TrialId) -> None:
+        self._console = console
+        self._run = run
+        self._trial = trial
+        self._start: float | None = None
+        self._said: set[str] = set()
+        self._cut = False
+
+    def title(self, what: str, missing: str = "") -> None:
+        """Print what this is."""
+        head = f"{self._trial}   run {clean(self._run)}   {what}"
+        say(self._console, f"{head}; agent: only reported by the agent or its model, not seen to happen", "bold")
+        if missing:
+            say(self._console, missing, "yellow")
+
+    def event(self, event: Event) -> None:
+        """Print one event. Times count from the first of its launch."""
+        if self._start is None or event.seq == 0:
+            self._start, self._said = event.t, set()
+        title, text = _words(event.type, event.data, self._said)
         source = "agent" if event.source == "agent" else ""
-        head = f"{event.t - start:8.2f}s  {event.type:<14}  {source:<5}  {clean(title, 300)}".rstrip()
-        say(console, head, STYLES.get(event.type, ""))
+        head = f"{event.t - self._start:8.2f}s  {event.type:<14}  {source:<5}  {clean(title, 300)}".rstrip()
+        say(self._console, head, STYLES.get(event.type, ""))
         lines = clean_lines(text)
         for line in lines[:TEXT_LINES]:
-            say(console, f"             │ {line}")
+            say(self._console, f"             │ {line}")
         if len(lines) > TEXT_LINES:
-            cut = True
-            say(console, f"               … {plural(len(lines) - TEXT_LINES, 'more line')}", "dim")
-    if cut:
-        say(console, f"in full, as JSON: {program()} logs {clean(run)} {trial} --json", "dim")
+            self._cut = True
+            say(self._console, f"               … {plural(len(lines) - TEXT_LINES, 'more line')}", "dim")
+
+    def end(self, *, runs: bool = False) -> None:
+        """Print how to read more: in full, and, of a launch that runs, what comes."""
+        words = f"{program()} logs {clean(self._run)} {self._trial}"
+        if self._cut:
+            say(self._console, f"in full, as JSON: {words} --json", "dim")
+        if runs:
+            say(self._console, f"as it goes on: {words} --follow", "dim")
 
 
 def _words(kind: str, data: Mapping[str, Any], said: set[str]) -> tuple[str, str]:

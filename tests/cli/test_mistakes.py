@@ -96,7 +96,6 @@ def test_mistakes_of_all_files_come_together(orchestrate, suite: Path, tmp_path:
         (["submit", STARTER, "--agent", "nop", "--store", "ftp://x"], "unknown kind 'ftp'"),
         (["report"], "no run yet"),
         (["show", "last"], "no run yet"),
-        (["logs", "last", "--follow"], "goes with --driver alone"),
         (["query", "SELECT * FROM trails"], "there is no table 'trails' (did you mean 'trials'?)"),
         (["query", "DROP TABLE trials"], "changes nothing; this is none"),
         (["schema", "tsk"], "did you mean 'task'?"),

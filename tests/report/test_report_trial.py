@@ -105,7 +105,8 @@ def test_show_as_json_is_the_record(tmp_path):
 
 
 def test_logs_are_readable_and_the_raw_events_are_whole(tmp_path):
-    text, events = printed(lambda store, data, console: show_logs(store, data, TRIAL, console), tmp_path)
+    text, (events, missing) = printed(lambda store, data, console: show_logs(store, data, TRIAL, console), tmp_path)
+    assert missing == ""
     assert [event["type"] for event in events] == ["launch", "model_response", "tool_call", "seal"]
     assert events[1]["message"]["content"] == "\x1b[2J[bold]hi\u202e"
     assert r"│ \x1b[2J[bold]hi\u202e" in text
