@@ -27,7 +27,7 @@ from orchestrator.interfaces import (
 from orchestrator.records.base import BlobRef
 from orchestrator.records.event import Event
 from orchestrator.settings import Kubernetes, Settings
-from orchestrator.spec.agent import Agent, Price
+from orchestrator.spec.agent import Agent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -165,11 +165,6 @@ def writer_id() -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
-def prices(settings: Settings) -> Mapping[str, Price]:
-    """Return the prices of the settings."""
-    return {model: Price.model_validate_json(price.model_dump_json()) for model, price in settings.prices.items()}
-
-
 def crew(  # noqa: PLR0913 - the one place where all parts come together
     *,
     settings: Settings,
@@ -201,7 +196,6 @@ def crew(  # noqa: PLR0913 - the one place where all parts come together
         hold=hold,
         epoch=epoch,
         allowance=allowance,
-        prices=prices(settings),
         labels=labels,
         ready=ready,
     )

@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from orchestrator import wiring
 from orchestrator.dataset.history import NO_HISTORY, History, Pair, Past, read_history
 from orchestrator.driver.dataset import part_cache
 from orchestrator.driver.limits import InForce
 from orchestrator.driver.local import at_one_time
 from orchestrator.errors import InfrastructureError
 from orchestrator.interfaces import ObjectStore
-from orchestrator.plan.cost import NANO, most_nano_usd, nano, unpriced
+from orchestrator.plan.cost import NANO, most_nano_usd, nano
 from orchestrator.records.manifest import RunManifest
 from orchestrator.settings import Settings
 from orchestrator.spec.agent import is_scripted
@@ -145,12 +144,11 @@ async def estimate_run(manifest: RunManifest, limits: InForce, store: ObjectStor
         history = await read_history(store, manifest.suite, part_cache(settings))
     except InfrastructureError as error:
         note = f"earlier trials could not be read: {error}"
-    prices = wiring.prices(settings)
     sizes = Counter((trial.task, trial.agent) for trial in manifest.trials())
     pairs = []
     for (task_id, name), trials in sizes.items():
         task, agent = manifest.task(task_id), manifest.agent(name)
-        models, table = agent.agent.models.values(), {**prices, **agent.agent.prices}
+        models = agent.agent.models.values()
         basis, past = _past(history, Pair(task_id, name, task.digest, agent.digest))
         pairs.append(
             PairEstimate(
@@ -160,8 +158,8 @@ async def estimate_run(manifest: RunManifest, limits: InForce, store: ObjectStor
                 basis=basis,
                 cost=past.mean_cost if models else 0,
                 working_s=past.mean_seconds,
-                most=most_nano_usd(task.budgets, models, table),
-                unpriced=unpriced(models, table),
+                most=most_nano_usd(task.budgets, models, agent.price_of()),
+                unpriced=agent.unpriced,
                 charged=any(not is_scripted(model) for model in models),
             )
         )

@@ -175,9 +175,7 @@ class Local:
                 hold=lease.hold,
                 epoch=lease.epoch,
                 writer=writer,
-                allowance=await open_allowance(
-                    self.store, manifest, manifest.limits.cost_usd, lease.epoch, wiring.prices(self.settings)
-                ),
+                allowance=await open_allowance(self.store, manifest, manifest.limits.cost_usd, lease.epoch),
             )
             if not_staged is None:
                 yield InlinePool(crew, breaker, self.concurrency)

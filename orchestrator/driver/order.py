@@ -6,7 +6,7 @@ import re
 import subprocess
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -15,11 +15,12 @@ from pathlib import Path
 from orchestrator import __version__
 from orchestrator.driver.limits import InForce, Placed, in_force
 from orchestrator.errors import Problem, RefusedError, SpecError, nearest
+from orchestrator.plan.prices import prices_of
 from orchestrator.plan.refuse import submission_refusals
 from orchestrator.records.manifest import Bundles, Code, ManifestAgent, ManifestTask, RunManifest, runs_task
+from orchestrator.records.prices import price_digest
 from orchestrator.records.state import EndedAs
 from orchestrator.settings import Settings
-from orchestrator.spec.agent import Agent
 from orchestrator.spec.agents import BUILT_IN, built_in_agent, check_scripts, load_agent, model_agent
 from orchestrator.spec.base import digest
 from orchestrator.spec.checks import FinalCheck
@@ -287,17 +288,9 @@ def manifest_agent(loaded: LoadedAgent) -> ManifestAgent:
     )
 
 
-def price_table(agents: Iterable[Agent], settings: Settings) -> str | None:
-    """Return the digest of every price that these agents can be charged; None when none is known."""
-    prices = [
-        {
-            model: agent.prices.get(model) or settings.prices.get(model)
-            for model in {*agent.models.values(), *agent.prices}
-        }
-        for agent in agents
-    ]
-    known = [{model: price.model_dump() for model, price in table.items() if price is not None} for table in prices]
-    return digest(known) if any(known) else None
+def with_prices(agent: ManifestAgent, settings: Settings, now: datetime) -> ManifestAgent:
+    """Return the agent with what its models cost now, as far as that is known."""
+    return agent.model_copy(update={"prices": prices_of(agent.agent, settings, now)})
 
 
 def build_manifest(
@@ -316,7 +309,7 @@ def build_manifest(
     tasks = tuple(
         manifest_task(task, order.samples, images.get(task.task.environment.image or "")) for task in loaded.tasks
     )
-    agents = tuple(manifest_agent(agent) for agent in loaded.agents)
+    agents = tuple(with_prices(manifest_agent(agent), settings, now) for agent in loaded.agents)
     content = digest([loaded.suite.digest, [task.digest for task in tasks], [agent.digest for agent in agents]])
     suite = loaded.suite.suite
     return RunManifest(
@@ -337,7 +330,7 @@ def build_manifest(
         pool=settings.pool,
         max_launches=settings.max_launches,
         limits=order.in_force(settings).limits,
-        price_table=price_table([agent.agent for agent in agents], settings),
+        price_table=price_digest(agent.prices for agent in agents),
     )
 
 

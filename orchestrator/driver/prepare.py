@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from orchestrator import wiring
 from orchestrator.driver.builds import with_builds
@@ -16,16 +17,17 @@ from orchestrator.driver.order import (
     Ready,
     build_manifest,
     manifest_agent,
-    price_table,
     refuse,
     sizes_of,
+    with_prices,
 )
 from orchestrator.driver.place import KUBERNETES, Place
 from orchestrator.driver.workspaces import lay_workspaces
 from orchestrator.errors import Problem, SpecError, nearest
 from orchestrator.interfaces import ImageEngine, ObjectStore, SandboxBackend
-from orchestrator.plan.cost import dollars, nano, unpriced
+from orchestrator.plan.cost import dollars, nano
 from orchestrator.plan.labels import network_labels
+from orchestrator.plan.prices import how_to_price
 from orchestrator.plan.refuse import refusals
 from orchestrator.records import keys
 from orchestrator.records.manifest import ManifestAgent, RunManifest
@@ -148,7 +150,7 @@ def check_resume(
     limits: InForce | None = None,
     agents: Sequence[ManifestAgent] | None = None,
 ) -> None:
-    """Raise RefusedError when the settings are no longer those of the run, which would spend its launches or mix its prices.
+    """Raise RefusedError when the settings are no longer those of the run, which would spend its launches. Its prices are kept with it.
 
     A spending limit in ``limits`` needs every price. ``agents`` are those that go on; all without.
     """
@@ -157,11 +159,11 @@ def check_resume(
         reasons += _model_refusals(each.name, tuple(each.agent.models.values()), settings)
         if limits is not None and limits.limits.cost_usd is not None:
             why = _limited(limits)
-            reasons += [_unpriced(each.name, model, why) for model in unpriced_models(each.agent, settings)]
-    if price_table([each.agent for each in manifest.agents], settings) != manifest.price_table:
-        reasons.append(
-            f"run {manifest.run} was submitted with other prices; give orchestrate.toml the prices of that time"
-        )
+            reasons += [
+                f"agent {each.name}: {model} had no known price when run {manifest.run} was submitted, and {why}; "
+                f"go on without the limit, or submit again with a price"
+                for model in each.unpriced
+            ]
     refuse(reasons)
 
 
@@ -206,11 +208,6 @@ def too_many(planned: int, limits: InForce) -> list[str]:
     return [f"{allowed}; choose fewer with --tasks, --samples or --agent, or raise that limit"]
 
 
-def unpriced_models(agent: Agent, settings: Settings) -> tuple[str, ...]:
-    """Return the models of an agent that have no price, sorted. A trial of such an agent has no known cost."""
-    return unpriced(agent.models.values(), {**wiring.prices(settings), **agent.prices})
-
-
 def _price_refusals(agent: LoadedAgent, loaded: Loaded, settings: Settings, limits: InForce) -> list[str]:
     limited = [task.task.id for task in loaded.tasks if task.task.budgets.max_cost_usd is not None]
     if limits.limits.cost_usd is not None:
@@ -219,18 +216,15 @@ def _price_refusals(agent: LoadedAgent, loaded: Loaded, settings: Settings, limi
         why = f"{len(limited)} tasks limit the cost (first: {limited[0]})"
     else:
         return []
-    return [_unpriced(agent.name, model, why) for model in unpriced_models(manifest_agent(agent).agent, settings)]
+    priced = with_prices(manifest_agent(agent), settings, datetime.now(UTC))
+    return [
+        f"agent {agent.name}: {model} has no known price, and {why}. {how_to_price(model, settings)}, or take the limit out"
+        for model in priced.unpriced
+    ]
 
 
 def _limited(limits: InForce) -> str:
     return f"the run may spend at most {dollars(nano(limits.limits.cost_usd or 0))} ({limits.cost_from})"
-
-
-def _unpriced(agent: str, model: str, why: str) -> str:
-    return (
-        f"agent {agent}: {model} has no known price, and {why}; "
-        f"give it under 'prices' in the agent file or in orchestrate.toml, or take the limit out"
-    )
 
 
 def _script_refusals(agent: LoadedAgent, loaded: Loaded) -> list[str]:

@@ -25,7 +25,6 @@ from orchestrator.records.ids import TrialId
 from orchestrator.records.lease import Reservation
 from orchestrator.records.manifest import RunManifest
 from orchestrator.records.outcome import Outcome
-from orchestrator.spec.agent import Price
 from orchestrator.trial.allowance import Unlimited
 
 _Launch = tuple[TrialId, int]
@@ -83,15 +82,13 @@ class Purse:
         self._refused: SpendingLimitError | None = None
 
     @classmethod
-    async def load(
-        cls, store: ObjectStore, manifest: RunManifest, limit: int, epoch: int, prices: Mapping[str, Price]
-    ) -> Purse:
-        """Return the purse as the store has it; ``limit`` in nano USD, ``prices`` those of the settings.
+    async def load(cls, store: ObjectStore, manifest: RunManifest, limit: int, epoch: int) -> Purse:
+        """Return the purse as the store has it; ``limit`` in nano USD.
 
         To be called once the run is claimed under ``epoch``. Called again under the same epoch, it takes the launches of that epoch without
         an outcome for running. Raises RefusedError for a model without a price, and StoreError.
         """
-        most = most_by_pair(manifest, prices)
+        most = most_by_pair(manifest)
         purse = cls(store, manifest.run, epoch, limit, most, adopts=manifest.backend == KUBERNETES)
 
         async def reservation(key: str) -> Reservation:
@@ -192,20 +189,18 @@ class Purse:
         self._changed = asyncio.Event()
 
 
-async def open_allowance(
-    store: ObjectStore, manifest: RunManifest, limit_usd: float | None, epoch: int, prices: Mapping[str, Price]
-) -> Allowance:
+async def open_allowance(store: ObjectStore, manifest: RunManifest, limit_usd: float | None, epoch: int) -> Allowance:
     """Return what a run may still spend under a limit in US dollars; None: there is none. Raises as ``Purse.load``."""
     if limit_usd is None:
         return Unlimited()
-    return await Purse.load(store, manifest, nano(limit_usd), epoch, prices)
+    return await Purse.load(store, manifest, nano(limit_usd), epoch)
 
 
-def most_by_pair(manifest: RunManifest, prices: Mapping[str, Price]) -> dict[tuple[str, str], int]:
+def most_by_pair(manifest: RunManifest) -> dict[tuple[str, str], int]:
     """Return what one launch can cost at most by task and agent, in nano USD. Raises RefusedError for a model without a price."""
     found: dict[tuple[str, str], int] = {}
     for agent in manifest.agents:
-        table = {**prices, **agent.agent.prices}
+        table = agent.price_of()
         for task in manifest.tasks:
             most = most_nano_usd(task.budgets, agent.agent.models.values(), table)
             if most is None:

@@ -11,13 +11,14 @@ from typing import get_args
 from orchestrator import __version__, wiring
 from orchestrator.dataset.rows import RunData, TrialRow, read_many
 from orchestrator.driver.limits import InForce
-from orchestrator.driver.order import matching, price_table, refuse, run_id, run_id_problems
+from orchestrator.driver.order import matching, refuse, run_id, run_id_problems
 from orchestrator.driver.place import Place
 from orchestrator.driver.prepare import check_resume, refuse_removed, too_many
 from orchestrator.errors import Problem, RefusedError, SpecError
 from orchestrator.interfaces import ObjectStore
 from orchestrator.records import keys
 from orchestrator.records.manifest import ChosenBy, RunManifest
+from orchestrator.records.prices import price_digest
 from orchestrator.records.verdict import TrialResult
 from orchestrator.storage.removals import watch
 
@@ -72,13 +73,15 @@ def plan_rerun(old: RunManifest, rows: Sequence[TrialRow], choice: Choice, run: 
     now = datetime.now(UTC)
     trials = {row.trial for row in rows}
     every = set(old.trials()) == trials and old.chosen is None
+    agents = tuple(agent for agent in old.agents if any(trial.agent == agent.name for trial in trials))
     return old.model_copy(
         update={
             "run": run or run_id(old.suite, now),
             "created_at": now,
             "orchestrate_version": __version__,
             "tasks": tuple(task for task in old.tasks if any(trial.task == task.id for trial in trials)),
-            "agents": tuple(agent for agent in old.agents if any(trial.agent == agent.name for trial in trials)),
+            "agents": agents,
+            "price_table": price_digest(agent.prices for agent in agents),
             "rerun_of": old.run,
             "chosen": None if every else tuple(map(str, sorted(trials))),
             "chosen_by": tuple(name for name in get_args(ChosenBy) if name in {*old.chosen_by, *choice.by}),
@@ -154,7 +157,6 @@ async def publish_rerun(
             "grader_version": grader_version,
             "pool": settings.pool,
             "max_launches": settings.max_launches,
-            "price_table": price_table([each.agent for each in manifest.agents], settings),
         }
     )
     if not await place.store.create(keys.manifest(made.run), made.to_bytes()):

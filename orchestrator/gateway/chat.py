@@ -18,7 +18,8 @@ from orchestrator.gateway.meter import BudgetSpentError
 from orchestrator.gateway.provider import ProviderError
 from orchestrator.gateway.refusal import Refusal
 from orchestrator.gateway.transcript import tool_calls
-from orchestrator.gateway.usage import estimate, priced
+from orchestrator.gateway.usage import estimate
+from orchestrator.records.prices import priced
 from orchestrator.records.usage import Usage
 
 _CONTEXT_CODES = frozenset({"context_length_exceeded", "context_window_exceeded"})

@@ -13,7 +13,7 @@ from orchestrator.records.ids import TrialId, launch_id
 from orchestrator.records.outcome import Exit
 from orchestrator.records.state import Finding, FrozenState
 from orchestrator.records.termination import BudgetReason, SupervisedLimit
-from orchestrator.spec.agent import Price
+from orchestrator.settings import Price
 from orchestrator.spec.hosts import HostRule
 from orchestrator.spec.task import Budgets, User
 

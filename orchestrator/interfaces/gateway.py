@@ -18,7 +18,7 @@ from orchestrator.records.probe import ProbeResult
 from orchestrator.records.termination import BudgetReason, SupervisedLimit
 from orchestrator.records.usage import Spending
 from orchestrator.records.verdict import Verdict
-from orchestrator.spec.agent import Price
+from orchestrator.settings import Price
 from orchestrator.spec.task import Budgets, User
 
 

@@ -14,7 +14,9 @@ from pydantic import Field
 
 from orchestrator.records.base import Record
 from orchestrator.records.ids import TrialId
+from orchestrator.records.prices import KnownPrice
 from orchestrator.records.state import EndedAs
+from orchestrator.settings import Price
 from orchestrator.spec.agent import Agent
 from orchestrator.spec.submission import RunLimits
 from orchestrator.spec.suite import Quarantined
@@ -84,6 +86,17 @@ class ManifestAgent(Record):
     """Digest of the agent's own files (audience ``sandbox``)."""
     scripts: str | None = None
     """Digest of the conversation files (audience ``world``)."""
+    prices: dict[str, KnownPrice] = Field(default_factory=dict)
+    """What its models cost in this run, by ``provider/name``; a model without an entry has no known price."""
+
+    @property
+    def unpriced(self) -> tuple[str, ...]:
+        """Its models without a price, sorted."""
+        return tuple(sorted(set(self.agent.models.values()) - set(self.prices)))
+
+    def price_of(self) -> dict[str, Price]:
+        """Return the prices alone."""
+        return {model: known.price for model, known in self.prices.items()}
 
 
 class Code(Record):
@@ -145,7 +158,7 @@ class RunManifest(Record):
     limits: RunLimits = RunLimits()
     """What the run may use."""
     price_table: str | None = None
-    """Digest of the price table; None when no price is known."""
+    """Digest of all prices of the agents; None when no price is known."""
     grader_version: str = ""
     """Version of the grader service that was wired in; empty when it is one of a cluster, whose verdicts say it."""
 

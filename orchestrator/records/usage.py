@@ -28,7 +28,12 @@ class Usage(Record):
     @property
     def total(self) -> int:
         """All tokens."""
-        return self.uncached_input + self.cache_read + self.cache_write + self.output
+        return self.total_input + self.output
+
+    @property
+    def total_input(self) -> int:
+        """All input tokens, those of caches included."""
+        return self.uncached_input + self.cache_read + self.cache_write
 
     def plus(self, other: Usage) -> Usage:
         """Return the sum. An unknown cost makes the sum unknown."""

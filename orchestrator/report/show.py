@@ -177,7 +177,7 @@ def _questions(console: Console, outcome: Outcome) -> None:
 
 
 def _without_price(row: TrialRow) -> str:
-    models = () if row.is_imported else unpriced(row.agent.agent, row.launches)
+    models = () if row.is_imported else unpriced(row.agent, row.launches)
     return f" (no price for {named(models)})" if models else ""
 
 

@@ -10,13 +10,12 @@ from typing import Literal, get_args
 from orchestrator.dataset.measured import Measured, unmeasured
 from orchestrator.dataset.rows import RunData, TrialRow
 from orchestrator.records.ids import TrialId
-from orchestrator.records.manifest import ManifestTask, RunManifest
+from orchestrator.records.manifest import ManifestAgent, ManifestTask, RunManifest
 from orchestrator.records.outcome import Outcome
 from orchestrator.records.termination import REASONS, TerminationReason
 from orchestrator.records.verdict import TrialResult
 from orchestrator.report.select import first_failure
 from orchestrator.report.text import plural
-from orchestrator.spec.agent import Agent
 from orchestrator.stats.quantiles import Dist, distribution
 from orchestrator.stats.rates import COVERAGE_FLOOR, Rate, Tally, suite_pass_k, suite_rate, task_rate
 from orchestrator.stats.trajectory import FORMS, Form, Metrics, TrialMetrics, aggregate
@@ -297,19 +296,17 @@ def _agent(name: str, digest: str, rows: Sequence[TrialRow], suite: _Suite, meas
         lost_launches=sum(lost.values()),
         lost_causes=dict(sorted(lost.items())),
         spent_nano_usd=None if None in costs else sum(cost for cost in costs if cost is not None),
-        unpriced=unpriced(rows[0].agent.agent, launches) if rows else (),
+        unpriced=unpriced(rows[0].agent, launches) if rows else (),
     )
 
 
-def unpriced(agent: Agent, launches: Iterable[Outcome]) -> tuple[str, ...]:
-    """Return the models without a price of the agent's own, when no launch that asked a model has a known cost.
+def unpriced(agent: ManifestAgent, launches: Iterable[Outcome]) -> tuple[str, ...]:
+    """Return the models that had no price in this run, when a launch that asked a model has no known cost.
 
-    Prices of the settings of that time are not kept, so with several models some of these may have had one. Where other launches have a
-    cost, a call was broken off instead.
+    Without such a model, a call was broken off instead.
     """
-    costs = [launch.usage.cost_nano_usd for launch in launches if launch.steps]
-    known = any(cost is not None for cost in costs)
-    return tuple(sorted(set(agent.models.values()) - set(agent.prices))) if costs and not known else ()
+    unknown = any(launch.usage.cost_nano_usd is None for launch in launches if launch.steps)
+    return agent.unpriced if unknown else ()
 
 
 def _ended(rows: Iterable[TrialRow], reason: TerminationReason) -> tuple[TrialId, ...]:

@@ -18,18 +18,19 @@ from orchestrator.settings.load import load_settings, settings_of, usable_settin
 from orchestrator.settings.models import (
     KNOWN_PROVIDERS,
     MOST_AT_ONE_TIME,
-    MOST_PRICE_USD,
     KeyedProvider,
     Settings,
     SettingsFile,
 )
+from orchestrator.settings.price import Price, PriceTier
 
 __all__ = [
     "KNOWN_PROVIDERS",
     "MOST_AT_ONE_TIME",
-    "MOST_PRICE_USD",
     "KeyedProvider",
     "Kubernetes",
+    "Price",
+    "PriceTier",
     "RuntimeClasses",
     "Settings",
     "SettingsFile",

@@ -10,8 +10,9 @@ from pydantic import BaseModel, ValidationError
 from orchestrator.errors import nearest
 from orchestrator.settings.collected import Collected, Where
 from orchestrator.settings.kubernetes import ENDPOINT, NAMESPACE, Kubernetes, RuntimeClasses, Toleration
-from orchestrator.settings.models import Egress, KeySource, Limits, ModelPrice, Provider, SettingsFile
+from orchestrator.settings.models import Egress, KeySource, Limits, Provider, SettingsFile
 from orchestrator.settings.part import ADDRESS
+from orchestrator.settings.price import Price, PriceTier
 
 _PATTERNS = {
     ADDRESS: "must be an http:// or https:// address without a user or key in it",
@@ -72,7 +73,8 @@ def _valid_names(path: Where) -> list[str]:
     entries: dict[tuple[str, int], type[BaseModel]] = {  # by the names around it, and how deep it is
         ("providers", 2): Provider,
         ("providers", 3): KeySource,
-        ("prices", 2): ModelPrice,
+        ("prices", 2): Price,
+        ("prices", 4): PriceTier,
         ("kubernetes", 3): Toleration,
     }
     model = groups.get(path) or entries.get((path[0], len(path)))

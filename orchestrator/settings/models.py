@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, SecretStr, StringConstraints, model_
 
 from orchestrator.settings.kubernetes import Kubernetes
 from orchestrator.settings.part import ADDRESS, Part
+from orchestrator.settings.price import Price
 
 KNOWN_PROVIDERS = {
     "openai": ("OPENAI_API_KEY", "https://api.openai.com/v1"),
@@ -21,8 +22,6 @@ MOST_AT_ONE_TIME = 256
 """Trials that one machine may run at one time, and gradings that one grader takes."""
 MOST_IN_FLIGHT = 20_000
 """Trials that one driver may run at one time on a cluster."""
-MOST_PRICE_USD = 100_000
-"""For a million tokens: above every real price, and low enough for sums in billionths of a dollar to fit in 64 bits."""
 
 
 class KeySource(Part):
@@ -61,19 +60,6 @@ class KeyedProvider(Provider):
 
     secret: SecretStr | None = Field(default=None, exclude=True)
     """The key itself; None when the provider needs none or when it could not be read."""
-
-
-class ModelPrice(Part):
-    """US dollars for a million tokens."""
-
-    input: float = Field(ge=0, le=MOST_PRICE_USD)
-    """Uncached input tokens."""
-    output: float = Field(ge=0, le=MOST_PRICE_USD)
-    """Output tokens, reasoning included."""
-    cache_read: float | None = Field(default=None, ge=0, le=MOST_PRICE_USD)
-    """Input tokens read from a cache; as ``input`` when absent."""
-    cache_write: float | None = Field(default=None, ge=0, le=MOST_PRICE_USD)
-    """Input tokens written to a cache; as ``input`` when absent."""
 
 
 class Limits(Part):
@@ -125,8 +111,8 @@ class SettingsFile(Part):
     """Trials at one time, on one machine at most 256; by its processors when absent, 20 on a cluster."""
     providers: Mapping[ProviderName, Provider] = Field(default_factory=dict)
     """Model providers by name. ``scripted`` is built in."""
-    prices: dict[ModelName, ModelPrice] = Field(default_factory=dict)
-    """Prices by ``provider/name``; an agent's own prices win."""
+    prices: dict[ModelName, Price] = Field(default_factory=dict)
+    """Prices by ``provider/name``; they win over published ones, and an agent's own over them."""
     confirm_over_usd: float = Field(default=10, ge=0)
     """Estimated cost in US dollars above which ``submit`` asks first."""
     limits: Limits = Limits()

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, StringConstraints, model_validator
 
-from orchestrator.settings import MOST_PRICE_USD
+from orchestrator.settings import Price
 from orchestrator.spec.base import RelativePath, Spec
 from orchestrator.spec.task import is_pinned
 
@@ -22,19 +22,6 @@ ModelId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]+/\S+$")]
 def is_scripted(model: str) -> bool:
     """Return whether a model plays conversations from files: nobody has to be asked for it, and nobody charges for it."""
     return model.startswith("scripted/")
-
-
-class Price(Spec):
-    """US dollars for a million tokens."""
-
-    input: float = Field(ge=0, le=MOST_PRICE_USD)
-    """Uncached input tokens."""
-    output: float = Field(ge=0, le=MOST_PRICE_USD)
-    """Output tokens, reasoning included."""
-    cache_read: float | None = Field(default=None, ge=0, le=MOST_PRICE_USD)
-    """Input tokens read from a cache; as ``input`` when absent."""
-    cache_write: float | None = Field(default=None, ge=0, le=MOST_PRICE_USD)
-    """Input tokens written to a cache; as ``input`` when absent."""
 
 
 class Agent(Spec):

@@ -17,7 +17,6 @@ from orchestrator.interfaces import (
     SandboxBackend,
 )
 from orchestrator.records.manifest import ManifestAgent, ManifestTask
-from orchestrator.spec.agent import Price
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +41,5 @@ class Crew:
     """What the run may still spend."""
     epoch: int = 1
     """The driver's epoch."""
-    prices: Mapping[str, Price] = field(default_factory=dict)
-    """Prices from the settings; the agent file's own win."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """Labels that every trial carries."""

@@ -31,7 +31,7 @@ def request(run: str, planned: PlannedTrial, launch: int, crew: Crew) -> LaunchR
         epoch=crew.epoch,
         budgets=planned.task.budgets,
         models=planned.agent.agent.models,
-        prices={**crew.prices, **planned.agent.agent.prices},
+        prices=planned.agent.price_of(),
         seed=planned.seed,
         task=planned.task.id,
         scripts=planned.agent.scripts,

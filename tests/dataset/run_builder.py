@@ -7,6 +7,8 @@ import io
 import tarfile
 from datetime import UTC, date, datetime
 
+from made import made_prices
+
 from orchestrator.records import keys
 from orchestrator.records.base import BlobRef
 from orchestrator.records.ids import TrialId
@@ -45,9 +47,9 @@ def task(name, *, samples=5, tier=1, kind="capability", expect="complete", final
 
 
 def agent(name, **fields):
-    return ManifestAgent(
-        name=name, digest="sha256:" + hashlib.sha256(name.encode()).hexdigest(), agent=Agent(type="nop", **fields)
-    )
+    digest = "sha256:" + hashlib.sha256(name.encode()).hexdigest()
+    made = Agent(type="nop", **fields)
+    return ManifestAgent(name=name, digest=digest, agent=made, prices=made_prices(made))
 
 
 def manifest(tasks, agents, *, run="run-1", quarantine=(), created_at=NIGHT, commit="24173cb" + "0" * 33, labels=None):

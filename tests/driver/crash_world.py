@@ -45,8 +45,8 @@ from orchestrator.records.state import FrozenState
 from orchestrator.records.usage import Usage
 from orchestrator.records.verdict import CheckResult, Verdict
 from orchestrator.sandbox.kept import OnThisMachine
-from orchestrator.settings import Settings
-from orchestrator.spec.agent import Agent, Price
+from orchestrator.settings import Price, Settings
+from orchestrator.spec.agent import Agent
 from orchestrator.spec.task import Budgets
 
 RUN = "r"

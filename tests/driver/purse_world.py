@@ -14,7 +14,8 @@ from orchestrator.records.ids import TrialId
 from orchestrator.records.outcome import Outcome, Times
 from orchestrator.records.termination import outcome_class
 from orchestrator.records.usage import Usage
-from orchestrator.spec.agent import Agent, Price
+from orchestrator.settings import Price
+from orchestrator.spec.agent import Agent
 from orchestrator.spec.task import Budgets
 
 PRICES = {"x/m": Price(input=1, output=40)}
@@ -27,7 +28,7 @@ def costly_task(name, nano_usd, samples=1):
 
 def costly_run(*tasks, models=("x/m",)):
     kind = "react" if models else "nop"
-    agent = Agent(type=kind, models={str(n): model for n, model in enumerate(models)})
+    agent = Agent(type=kind, models={str(n): model for n, model in enumerate(models)}, prices=PRICES)
     return made_run(*tasks, agents=(made_agent(agent=agent),))
 
 

@@ -52,11 +52,12 @@ def test_prices_of_the_settings_are_part_of_the_price_table(order: Order, tmp_pa
     assert None in tables
 
 
-def test_a_run_goes_on_with_its_own_prices_only(order: Order, tmp_path: Path) -> None:
+def test_a_run_keeps_its_prices_and_goes_on_with_them(order: Order, tmp_path: Path) -> None:
     run = manifest(order, settings(tmp_path, PROVIDER + PRICES.format(output=2)))
-    check_resume(run, settings(tmp_path, PROVIDER + PRICES.format(output=2)))
-    with pytest.raises(RefusedError, match="other prices"):
-        check_resume(run, settings(tmp_path, PROVIDER + PRICES.format(output=3)))
+    known = run.agent("small").prices["local/small"]
+    assert (known.price.output, known.source, known.entry) == (2, "orchestrate.toml", None)
+    other = settings(tmp_path, PROVIDER)
+    check_resume(run, other, when_resumed(run, 5, other))
 
 
 def test_a_run_does_not_spend_its_launches_without_its_provider(order: Order, tmp_path: Path) -> None:
@@ -94,6 +95,6 @@ def test_a_spending_limit_needs_every_price(order: Order, tmp_path: Path) -> Non
     run = manifest(order, unpriced)
     check_resume(run, unpriced)
     with pytest.raises(
-        RefusedError, match=r"agent small: local/small has no known price, and .* at most \$5.00 \(--max-cost\)"
+        RefusedError, match=r"agent small: local/small had no known price when run .* at most \$5.00 \(--max-cost\)"
     ):
         check_resume(run, unpriced, when_resumed(run, 5, unpriced))

@@ -22,7 +22,7 @@ from orchestrator.records.outcome import Outcome
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from purse_world import PRICES, MemoryStore, costly_run, costly_task, outcome_of, trial
+from purse_world import MemoryStore, costly_run, costly_task, outcome_of, trial
 
 USD = 10**9
 
@@ -37,7 +37,7 @@ async def settled(task: asyncio.Task) -> bool:
 def test_a_launch_is_noted_before_it_starts_and_settled_by_its_outcome() -> None:
     async def live():
         store, run = MemoryStore(), costly_run(costly_task("t", USD))
-        purse = await Purse.load(store, run, 3 * USD, 1, PRICES)
+        purse = await Purse.load(store, run, 3 * USD, 1)
         await purse.reserve(trial(run, "t"), 1)
         (key,) = store.reservations()
         noted, during = Reservation.from_bytes(store.objects[key]), purse.balance
@@ -53,7 +53,7 @@ def test_a_launch_is_noted_before_it_starts_and_settled_by_its_outcome() -> None
 def test_a_launch_waits_for_what_may_come_back_and_nobody_overtakes_it() -> None:
     async def live():
         store, run = MemoryStore(), costly_run(costly_task("big", 2 * USD), costly_task("small", USD, samples=2))
-        purse = await Purse.load(store, run, 3 * USD, 1, PRICES)
+        purse = await Purse.load(store, run, 3 * USD, 1)
         await purse.reserve(trial(run, "small", 1), 1)
         await purse.reserve(trial(run, "small", 2), 1)
         big = asyncio.create_task(purse.reserve(trial(run, "big"), 1))
@@ -71,7 +71,7 @@ def test_a_launch_waits_for_what_may_come_back_and_nobody_overtakes_it() -> None
 def test_a_launch_that_can_never_be_covered_is_refused_with_every_number() -> None:
     async def live():
         store, run = MemoryStore(), costly_run(costly_task("t", USD, samples=3))
-        purse = await Purse.load(store, run, 2 * USD, 1, PRICES)
+        purse = await Purse.load(store, run, 2 * USD, 1)
         await purse.reserve(trial(run, "t", 1), 1)
         await purse.settle(outcome_of("t@a:1", USD * 6 // 10))
         await purse.reserve(trial(run, "t", 2), 1)
@@ -99,7 +99,7 @@ def test_every_launch_counts_also_lost_and_cancelled_ones() -> None:
         store, run = MemoryStore(), costly_run(costly_task("t", USD))
         for launch, reason in enumerate(("infra_lost", "cancelled", "completed"), 1):
             await store.commit(outcome_of("t@a:1", 5, launch=launch, reason=reason))
-        return (await Purse.load(store, run, USD, 2, PRICES)).balance.spent
+        return (await Purse.load(store, run, USD, 2)).balance.spent
 
     assert asyncio.run(live()) == 15
 
@@ -108,7 +108,7 @@ def test_an_unknown_cost_from_before_there_was_a_limit_counts_as_the_most_that_i
     async def live():
         store, run = MemoryStore(), costly_run(costly_task("t", USD, samples=2))
         await store.commit(outcome_of("t@a:1", None))
-        return (await Purse.load(store, run, 5 * USD, 2, PRICES)).balance.unsettled
+        return (await Purse.load(store, run, 5 * USD, 2)).balance.unsettled
 
     assert asyncio.run(live()) == USD
 
@@ -116,15 +116,15 @@ def test_an_unknown_cost_from_before_there_was_a_limit_counts_as_the_most_that_i
 def test_what_a_killed_driver_had_set_aside_counts_as_spent() -> None:
     async def live():
         store, run = MemoryStore(), costly_run(costly_task("t", USD, samples=2))
-        killed = await Purse.load(store, run, 5 * USD, 1, PRICES)
+        killed = await Purse.load(store, run, 5 * USD, 1)
         await killed.reserve(trial(run, "t", 1), 1)
         await killed.reserve(trial(run, "t", 2), 1)
         await store.commit(outcome_of("t@a:2", 7))
-        purse = await Purse.load(store, run, 5 * USD, 2, PRICES)
+        purse = await Purse.load(store, run, 5 * USD, 2)
         resumed = purse.balance
         await purse.reserve(trial(run, "t", 1), 1)  # the same launch under the next epoch
         await purse.settle(await store.commit(outcome_of("t@a:1", 9, epoch=2)))
-        return resumed, purse.balance, (await Purse.load(store, run, 5 * USD, 3, PRICES)).balance
+        return resumed, purse.balance, (await Purse.load(store, run, 5 * USD, 3)).balance
 
     resumed, after, loaded = asyncio.run(live())
     assert (resumed.spent, resumed.running, resumed.unsettled) == (7, 0, USD)
@@ -135,9 +135,9 @@ def test_what_a_killed_driver_had_set_aside_counts_as_spent() -> None:
 def test_a_purse_loaded_again_under_its_epoch_waits_for_the_launches_that_run() -> None:
     async def live():
         store, run = MemoryStore(), costly_run(costly_task("t", USD, samples=2))
-        first = await Purse.load(store, run, USD, 1, PRICES)
+        first = await Purse.load(store, run, USD, 1)
         await first.reserve(trial(run, "t", 1), 1)
-        purse = await Purse.load(store, run, USD, 1, PRICES)
+        purse = await Purse.load(store, run, USD, 1)
         await purse.reserve(trial(run, "t", 1), 1)  # asked again: set aside once
         other = asyncio.create_task(purse.reserve(trial(run, "t", 2), 1))
         waited = not await settled(other)
@@ -151,13 +151,13 @@ def test_a_purse_loaded_again_under_its_epoch_waits_for_the_launches_that_run() 
 def test_an_outcome_of_another_driver_settles_its_launch_and_not_ours() -> None:
     async def live():
         store, run = MemoryStore(), costly_run(costly_task("t", USD))
-        slow = await Purse.load(store, run, 5 * USD, 1, PRICES)
+        slow = await Purse.load(store, run, 5 * USD, 1)
         await slow.reserve(trial(run, "t"), 1)
-        purse = await Purse.load(store, run, 5 * USD, 2, PRICES)
+        purse = await Purse.load(store, run, 5 * USD, 2)
         await purse.reserve(trial(run, "t"), 1)
         await store.commit(outcome_of("t@a:1", 9, epoch=1))
         await purse.settle(await store.commit(outcome_of("t@a:1", 5, epoch=2)))
-        return purse.balance, (await Purse.load(store, run, 5 * USD, 2, PRICES)).balance
+        return purse.balance, (await Purse.load(store, run, 5 * USD, 2)).balance
 
     here, loaded = asyncio.run(live())
     assert (here.spent, here.running, here.unsettled) == (9, 0, USD)
@@ -167,7 +167,7 @@ def test_an_outcome_of_another_driver_settles_its_launch_and_not_ours() -> None:
 def test_a_forfeited_launch_lets_nobody_wait_for_ever() -> None:
     async def live():
         store, run = MemoryStore(), costly_run(costly_task("t", USD, samples=2))
-        purse = await Purse.load(store, run, USD, 1, PRICES)
+        purse = await Purse.load(store, run, USD, 1)
         await purse.reserve(trial(run, "t", 1), 1)
         other = asyncio.create_task(purse.reserve(trial(run, "t", 2), 1))
         assert not await settled(other)
@@ -185,7 +185,7 @@ def test_a_marker_that_cannot_be_written_launches_nothing_and_may_be_there() -> 
 
     async def live():
         run = costly_run(costly_task("t", USD))
-        purse = await Purse.load(Broken(), run, USD, 1, PRICES)
+        purse = await Purse.load(Broken(), run, USD, 1)
         with pytest.raises(StoreError, match="disk is full"):
             await purse.reserve(trial(run, "t"), 1)
         return purse.balance
@@ -197,7 +197,7 @@ def test_a_marker_that_cannot_be_written_launches_nothing_and_may_be_there() -> 
 def test_agents_without_models_cost_nothing_and_leave_no_marker() -> None:
     async def live():
         store, run = MemoryStore(), costly_run(costly_task("t", USD), models=())
-        purse = await Purse.load(store, run, 1, 1, {})
+        purse = await Purse.load(store, run, 1, 1)
         await purse.reserve(trial(run, "t"), 1)
         return store.objects
 
@@ -207,7 +207,7 @@ def test_agents_without_models_cost_nothing_and_leave_no_marker() -> None:
 def test_a_limit_needs_every_price() -> None:
     async def live():
         with pytest.raises(RefusedError, match="agent a: "):
-            await Purse.load(MemoryStore(), costly_run(costly_task("t", 0), models=("x/m", "x/n")), 1, 1, PRICES)
+            await Purse.load(MemoryStore(), costly_run(costly_task("t", 0), models=("x/m", "x/n")), 1, 1)
 
     asyncio.run(live())
 
@@ -237,7 +237,7 @@ class Driving:
 
     async def drive(self, epoch: int, patience: int | None) -> None:
         """Drive until nothing is left, the limit is met, or the process is killed after some turns of the loop."""
-        purse = await Purse.load(self.store, self.run, self.limit, epoch, PRICES)
+        purse = await Purse.load(self.store, self.run, self.limit, epoch)
         waiting = iter(self.left())
 
         async def worker() -> None:
@@ -301,7 +301,7 @@ def test_never_more_than_the_limit_whatever_happens_when(
         for epoch, patience in enumerate([*kills, None], 1):
             driving.refused = False
             await driving.drive(epoch, patience)
-        balance = (await Purse.load(driving.store, driving.run, limit, 99, PRICES)).balance
+        balance = (await Purse.load(driving.store, driving.run, limit, 99)).balance
         assert balance.running == 0
         assert driving.really_spent <= balance.spent + balance.unsettled <= limit
         left = driving.left()
@@ -328,8 +328,8 @@ def test_a_launch_that_several_drivers_went_on_with_is_set_aside_for_once_until_
         run = costly_run(costly_task("t", USD, samples=3)).model_copy(update={"backend": "kubernetes"})
         store = MemoryStore()
         for epoch in (1, 2, 3):
-            await (await Purse.load(store, run, 3 * USD, epoch, PRICES)).reserve(trial(run, "t", 1), 1)
-        purse = await Purse.load(store, run, 3 * USD, 4, PRICES)
+            await (await Purse.load(store, run, 3 * USD, epoch)).reserve(trial(run, "t", 1), 1)
+        purse = await Purse.load(store, run, 3 * USD, 4)
         before = purse.balance.left
         await purse.reserve(trial(run, "t", 2), 1)
         await purse.reserve(trial(run, "t", 3), 1)
@@ -343,8 +343,8 @@ def test_a_launch_that_was_left_is_paid_for_and_never_refused() -> None:
     async def live():
         run = costly_run(costly_task("t", USD, samples=2)).model_copy(update={"backend": "kubernetes"})
         store = MemoryStore()
-        await (await Purse.load(store, run, USD, 1, PRICES)).reserve(trial(run, "t", 1), 1)
-        purse = await Purse.load(store, run, USD // 2, 2, PRICES)
+        await (await Purse.load(store, run, USD, 1)).reserve(trial(run, "t", 1), 1)
+        purse = await Purse.load(store, run, USD // 2, 2)
         for number in (2, 1):
             with pytest.raises(SpendingLimitError):
                 await purse.reserve(trial(run, "t", number), 1)
@@ -369,13 +369,13 @@ def test_a_launch_that_the_next_driver_goes_on_with_is_set_aside_for_once(
     async def live():
         run = costly_run(costly_task("t", USD)).model_copy(update={"backend": backend})
         store = MemoryStore()
-        await (await Purse.load(store, run, 3 * USD, 1, PRICES)).reserve(trial(run, "t"), 1)
-        purse = await Purse.load(store, run, 3 * USD, 2, PRICES)
+        await (await Purse.load(store, run, 3 * USD, 1)).reserve(trial(run, "t"), 1)
+        purse = await Purse.load(store, run, 3 * USD, 2)
         await purse.reserve(trial(run, "t"), 1)
-        during = purse.balance.left, (await Purse.load(store, run, 3 * USD, 2, PRICES)).balance.left
+        during = purse.balance.left, (await Purse.load(store, run, 3 * USD, 2)).balance.left
         outcome = await store.commit(outcome_of("t@a:1", cost, epoch=2, reason=reason))
         await purse.settle(outcome)
-        return during, purse.balance.left, (await Purse.load(store, run, 3 * USD, 3, PRICES)).balance.left
+        return during, purse.balance.left, (await Purse.load(store, run, 3 * USD, 3)).balance.left
 
     during, after, loaded = asyncio.run(live())
     assert during == ((2 * USD,) * 2 if backend == "kubernetes" else (USD,) * 2)

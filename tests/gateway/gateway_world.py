@@ -17,7 +17,7 @@ from orchestrator.gateway.client import machine_gateway
 from orchestrator.gateway.config import GatewayConfig
 from orchestrator.interfaces import LaunchRequest, Registration
 from orchestrator.records.ids import TrialId
-from orchestrator.spec.agent import Price
+from orchestrator.settings import Price
 from orchestrator.spec.scripts import Script
 from orchestrator.spec.task import Budgets
 from orchestrator.storage.file import FileStore

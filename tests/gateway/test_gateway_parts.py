@@ -17,9 +17,9 @@ from orchestrator.gateway.config import GatewayConfig
 from orchestrator.gateway.refusal import Refusal
 from orchestrator.gateway.serving import room_for_requests
 from orchestrator.gateway.tokens import TokenMint, bearer
-from orchestrator.gateway.usage import priced
+from orchestrator.records.prices import priced
 from orchestrator.records.usage import Usage
-from orchestrator.spec.agent import Price
+from orchestrator.settings import Price
 
 PRICE = Price(input=3.0, output=15.0, cache_read=0.3, cache_write=3.75)
 

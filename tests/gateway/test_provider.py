@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from provider_world import ANSWER, HEADER, KEY, error, provider
 
-from orchestrator.spec.agent import Price
+from orchestrator.settings import Price
 from orchestrator.trace.read import read_events
 
 

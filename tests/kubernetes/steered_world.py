@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from launch_world import QUICK, PlayedGateway
-from made import Silent
+from made import Silent, made_prices
 from memory_store import Memory
 from mortal_world import SHARDS, Driver, Grader, Guarded, MortalLife, WatchedServer, World, manifest
 from pod_world import RUN
@@ -32,8 +32,8 @@ from orchestrator.records.usage import Usage
 from orchestrator.sandbox.kubernetes.backend import KubernetesBackend
 from orchestrator.sandbox.kubernetes.connect import Connection
 from orchestrator.sandbox.kubernetes.lease import Beat
-from orchestrator.settings import Settings
-from orchestrator.spec.agent import Agent, Price
+from orchestrator.settings import Price, Settings
+from orchestrator.spec.agent import Agent
 from orchestrator.spec.submission import RunLimits
 from orchestrator.spec.task import Budgets
 
@@ -107,7 +107,8 @@ def costly(samples: int) -> RunManifest:
     task = plain.tasks[0].model_copy(update={"budgets": Budgets(max_cost_usd=2.0)})
     price = Price(input=1000.0, output=1000.0)
     agent = Agent(type="react", models={"main": "x/m"}, prices={"x/m": price})
-    return plain.model_copy(update={"tasks": (task,), "agents": (plain.agents[0].model_copy(update={"agent": agent}),)})
+    costly = plain.agents[0].model_copy(update={"agent": agent, "prices": made_prices(agent)})
+    return plain.model_copy(update={"tasks": (task,), "agents": (costly,)})
 
 
 @contextlib.asynccontextmanager

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.gateway.usage import priced
-from orchestrator.plan.cost import dollars, most_nano_usd, nano, unpriced
+from orchestrator.plan.cost import dollars, most_nano_usd, nano
+from orchestrator.records.prices import priced
 from orchestrator.records.usage import Usage
-from orchestrator.spec.agent import Price
+from orchestrator.settings import Price, PriceTier
 from orchestrator.spec.task import Budgets
 
 CHEAP, DEAR = Price(input=1, output=2), Price(input=3, output=4, cache_write=7)
@@ -32,7 +32,11 @@ def test_the_smaller_budget_at_the_dearest_price(budgets: Budgets, models: list[
 
 
 RATE = st.floats(0, 1000, allow_nan=False)
-PRICE = st.builds(Price, input=RATE, output=RATE, cache_read=st.none() | RATE, cache_write=st.none() | RATE)
+CARD = {"input": RATE, "output": RATE, "cache_read": st.none() | RATE, "cache_write": st.none() | RATE}
+TIER = st.builds(PriceTier, above=st.integers(1, 10**6), **CARD)
+TIERS = st.lists(TIER, max_size=2, unique_by=lambda tier: tier.above)
+RISING = TIERS.map(lambda tiers: tuple(sorted(tiers, key=lambda tier: tier.above)))
+PRICE = st.builds(Price, **CARD, cache_write_1h=st.none() | RATE, request=RATE, tiers=RISING)
 TOKENS = st.integers(0, 10**6)
 
 
@@ -40,15 +44,14 @@ TOKENS = st.integers(0, 10**6)
 def test_no_mix_of_tokens_within_the_budget_costs_more(
     price: Price, uncached: int, read: int, write: int, output: int
 ) -> None:
-    used = priced(Usage(uncached_input=uncached, cache_read=read, cache_write=write, output=output), price)
-    most = most_nano_usd(Budgets(max_tokens=max(1, used.total)), ["x/m"], {"x/m": price})
+    counted = Usage(
+        uncached_input=uncached, cache_read=read, cache_write=write, cache_write_1h=write // 2, output=output
+    )
+    used = priced(counted, price)
+    most = most_nano_usd(Budgets(max_tokens=max(1, used.total), max_steps=1), ["x/m"], {"x/m": price})
     assert used.cost_nano_usd is not None
     assert most is not None
     assert used.cost_nano_usd <= most
-
-
-def test_models_without_a_price_are_named_once_and_sorted() -> None:
-    assert unpriced(["x/b", "x/a", "x/cheap", "x/b"], PRICES) == ("x/a", "x/b")
 
 
 @pytest.mark.parametrize(

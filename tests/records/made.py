@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from orchestrator.records.manifest import Bundles, Code, ManifestAgent, ManifestTask, RunManifest
+from orchestrator.records.prices import KnownPrice
 from orchestrator.spec.agent import Agent
 from orchestrator.spec.task import Budgets, Environment
 
@@ -30,8 +31,14 @@ def made_task(name: str = "t", *, solutions: dict[str, str] | None = None, **mor
 
 
 def made_agent(name: str = "a", agent: Agent | None = None) -> ManifestAgent:
-    """Return an agent that does nothing, or this one."""
-    return ManifestAgent(name=name, digest=DIGEST, agent=agent or Agent(type="nop"))
+    """Return an agent that does nothing, or this one, whose models cost what its file says."""
+    agent = agent or Agent(type="nop")
+    return ManifestAgent(name=name, digest=DIGEST, agent=agent, prices=made_prices(agent))
+
+
+def made_prices(agent: Agent) -> dict[str, KnownPrice]:
+    """Return what the models of an agent cost by its file."""
+    return {model: KnownPrice(price=price, source="agent file") for model, price in agent.prices.items()}
 
 
 def made_run(*tasks: ManifestTask, agents: tuple[ManifestAgent, ...] = (), **more: Any) -> RunManifest:

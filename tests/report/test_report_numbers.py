@@ -12,7 +12,7 @@ from orchestrator.dataset.rows import assemble
 from orchestrator.records.ids import TrialId
 from orchestrator.report.jsonform import as_json
 from orchestrator.report.summary import RESULTS, Counts, summarise
-from orchestrator.spec.agent import Price
+from orchestrator.settings import Price
 
 RUN = "run-1"
 

@@ -79,8 +79,7 @@ class CoordinatorActor:
             writer_id=name,
             epoch=given.epoch,
         )
-        prices = wiring.prices(given.settings)
-        allowance = await open_allowance(store, manifest, given.limit_usd, given.epoch, prices)
+        allowance = await open_allowance(store, manifest, given.limit_usd, given.epoch)
         adopts = given.services is None
         return Coordinator(name, manifest, store, undertaker, allowance, len(given.slots), adopts=adopts)
 
