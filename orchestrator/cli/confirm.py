@@ -29,6 +29,7 @@ def estimate_lines(estimate: Estimate) -> list[str]:
     lines = [clean(estimate.note)] if estimate.note else []
     if not costs_nothing or estimate.seconds is not None:
         lines.append(f"estimate: {_cost(estimate)}, {_time(estimate)}{_basis(estimate)}")
+    lines += [f"{model}: {known.price.spelled}, by {known}" for model, known in estimate.prices]
     if estimate.unpriced:
         has = "has" if len(estimate.unpriced) == 1 else "have"
         lines.append(f"at most: unknown, {named(estimate.unpriced)} {has} no price")

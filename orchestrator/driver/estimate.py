@@ -15,6 +15,7 @@ from orchestrator.errors import InfrastructureError
 from orchestrator.interfaces import ObjectStore
 from orchestrator.plan.cost import NANO, most_nano_usd, nano
 from orchestrator.records.manifest import RunManifest
+from orchestrator.records.prices import KnownPrice
 from orchestrator.settings import Settings
 from orchestrator.spec.agent import is_scripted
 
@@ -53,6 +54,8 @@ class Estimate:
     """The run's limits."""
     note: str = ""
     """Why earlier trials could not be read."""
+    prices: tuple[tuple[str, KnownPrice], ...] = ()
+    """What models cost that somebody charges for, and who says so; a model twice where agents' files differ."""
 
     @property
     def trials(self) -> int:
@@ -118,6 +121,7 @@ class Estimate:
             "trials_by_name": self.by_name,
             "at_most_usd": _usd(self.most),
             "unpriced": list(self.unpriced),
+            "prices": [{"model": model, **known.model_dump(mode="json")} for model, known in self.prices],
             "concurrency": self.concurrency,
         }
 
@@ -163,7 +167,20 @@ async def estimate_run(manifest: RunManifest, limits: InForce, store: ObjectStor
                 charged=any(not is_scripted(model) for model in models),
             )
         )
-    return Estimate(pairs=tuple(pairs), concurrency=at_one_time(settings), in_force=limits, note=note)
+    return Estimate(
+        pairs=tuple(pairs),
+        concurrency=at_one_time(settings),
+        in_force=limits,
+        note=note,
+        prices=_prices(manifest),
+    )
+
+
+def _prices(manifest: RunManifest) -> tuple[tuple[str, KnownPrice], ...]:
+    found: dict[tuple[str, str], KnownPrice] = {}
+    for agent in manifest.agents:
+        found |= {(model, str(known)): known for model, known in agent.prices.items() if not is_scripted(model)}
+    return tuple((model, known) for (model, _), known in sorted(found.items()))
 
 
 def _past(history: History, pair: Pair) -> tuple[Literal["same", "named", "none"], Past]:

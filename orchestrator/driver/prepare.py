@@ -27,7 +27,7 @@ from orchestrator.errors import Problem, SpecError, nearest
 from orchestrator.interfaces import ImageEngine, ObjectStore, SandboxBackend
 from orchestrator.plan.cost import dollars, nano
 from orchestrator.plan.labels import network_labels
-from orchestrator.plan.prices import how_to_price
+from orchestrator.plan.prices import why_unpriced
 from orchestrator.plan.refuse import refusals
 from orchestrator.records import keys
 from orchestrator.records.manifest import ManifestAgent, RunManifest
@@ -213,12 +213,14 @@ def _price_refusals(agent: LoadedAgent, loaded: Loaded, settings: Settings, limi
     if limits.limits.cost_usd is not None:
         why = _limited(limits)
     elif limited:
-        why = f"{len(limited)} tasks limit the cost (first: {limited[0]})"
+        first = limited[0]
+        why = f"{len(limited)} tasks limit the cost (first: {first})" if len(limited) > 1 else f"task {first} limits it"
     else:
         return []
     priced = with_prices(manifest_agent(agent), settings, datetime.now(UTC))
     return [
-        f"agent {agent.name}: {model} has no known price, and {why}. {how_to_price(model, settings)}, or take the limit out"
+        f"agent {agent.name}: {model} has no known price ({why_unpriced(model, settings)}), and {why}; "
+        f'give [prices."{model}"] in orchestrate.toml, give prices in the agent file, or take the limit out'
         for model in priced.unpriced
     ]
 

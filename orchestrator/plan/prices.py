@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from orchestrator.plan.published import published_price, table_name, why_unpublished
+from orchestrator.plan.published import published_price, why_unpublished
 from orchestrator.records.prices import KnownPrice
 from orchestrator.settings import Settings
 from orchestrator.spec.agent import Agent, is_scripted
@@ -28,12 +28,11 @@ def known_price(model: str, agent: Agent, settings: Settings, at: datetime) -> K
     return None if is_scripted(model) else published_price(model, _address(model, settings), at)
 
 
-def how_to_price(model: str, settings: Settings) -> str:
-    """Return why a model has no price, and what to do about it."""
-    ways = f'give [prices."{model}"] in orchestrate.toml, or prices in the agent file'
+def why_unpriced(model: str, settings: Settings) -> str:
+    """Return why nobody knows the price of a model that neither its agent nor the settings give."""
     if is_scripted(model):
-        return ways
-    return f"{why_unpublished(model, _address(model, settings))}: {ways}, or name a model that {table_name()} knows"
+        return "nobody charges for it, and neither its agent file nor orchestrate.toml says what it counts as"
+    return why_unpublished(model, _address(model, settings))
 
 
 def _address(model: str, settings: Settings) -> str | None:

@@ -47,6 +47,10 @@ def _manifest(summary: Summary) -> dict[str, Any]:
         },
         "pool": manifest.pool,
         "price_table": manifest.price_table,
+        "prices": {
+            agent.name: {model: known.model_dump(mode="json") for model, known in agent.prices.items()}
+            for agent in manifest.agents
+        },
         "grader_version": summary.grader_version,
         "rerun_of": manifest.rerun_of,
         "chosen_by": list(manifest.chosen_by),

@@ -66,6 +66,14 @@ class Price(Rates):
             raise ValueError(msg)
         return self
 
+    @property
+    def spelled(self) -> str:
+        """What a model costs, in one line for people."""
+        base = f"${self.input:g} in, ${self.output:g} out, for a million tokens"
+        request = f", and ${self.request:g} for each request" if self.request else ""
+        tiers = (f"; ${tier.input:g} in, ${tier.output:g} out, above {tier.above:,} of input" for tier in self.tiers)
+        return base + request + "".join(tiers)
+
     def rates(self, input_tokens: int) -> Rates:
         """Return the rates of a call with so many input tokens, those of caches included."""
         return next((tier for tier in reversed(self.tiers) if input_tokens > tier.above), self)

@@ -92,6 +92,7 @@ def test_without_a_terminal_a_costly_run_needs_yes(in_process, tmp_path: Path) -
     done = in_process(*words)
     assert done.returncode == 2
     assert "at most: $12.00 by the budgets of the tasks" in done.stderr
+    assert "local/m: $1 in, $1000 out, for a million tokens, by orchestrate.toml" in done.stderr
     assert "may cost $12.00" in done.stderr
     assert "--yes" in done.stderr
     assert not (tmp_path / ".orchestrate/store/runs").exists()
@@ -106,4 +107,11 @@ def test_without_a_terminal_a_costly_run_needs_yes(in_process, tmp_path: Path) -
         "at_most_usd": 6.0,
     }
     assert plan["estimate"]["at_most_usd"] == 12.0
+    [price] = plan["estimate"]["prices"]
+    assert (price["model"], price["price"]["output"], price["source"]) == ("local/m", 1000, "orchestrate.toml")
     assert plan["limits"] == {"trials": None, "cost_usd": None}
+    words = ("submit", "suite", "--model", "local/n", "--dry-run")
+    assert (
+        "agent react: local/n has no known price (genai-prices 0.2.3 knows no provider 'local'), and task one limits it; "
+        'give [prices."local/n"] in orchestrate.toml, give prices in the agent file, or take the limit out'
+    ) in in_process(*words).stderr

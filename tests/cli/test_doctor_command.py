@@ -18,7 +18,7 @@ def test_this_machine_can_run_trials_and_nothing_is_left_behind(orchestrate: Orc
     assert (done.returncode, found["exit_code"], found["schema_version"]) == (0, 0, 1), done.stdout
     assert [each["name"] for each in found["checks"]] == [
         "program", "clock", "processors and memory", "open files", "store", "cache", "logs", "scratch",
-        "bubblewrap", "container", "services", "providers", "ray",
+        "bubblewrap", "container", "services", "providers", "prices", "ray",
     ]  # fmt: skip
     assert {each["state"] for each in found["checks"]} <= {"ok", "warning"}
     assert {"name": "pool", "value": "inline", "source": "default"} in found["settings"]

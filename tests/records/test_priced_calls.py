@@ -98,6 +98,14 @@ def test_more_tokens_never_cost_less_and_buckets_add_up(usage: Usage, price: Pri
     assert both.total == usage.total + more.total == both.total_input + both.output
 
 
+def test_a_price_is_said_in_one_line() -> None:
+    assert Price(input=1.25, output=10).spelled == "$1.25 in, $10 out, for a million tokens"
+    said = GEMINI.model_copy(update={"request": 0.012}).spelled
+    assert said == (
+        "$1.25 in, $10 out, for a million tokens, and $0.012 for each request; $2.5 in, $15 out, above 200,000 of input"
+    )
+
+
 @pytest.mark.parametrize(
     "fields",
     [

@@ -124,6 +124,14 @@ def test_all_mistakes_at_once_each_in_its_place(tmp_path: Path) -> None:
             "orchestrate.toml:2:1: prices.a/b.input: must be less than or equal to 100000",
         ),
         ("[prices.gpt]\ninput=1\noutput=1\n", "orchestrate.toml:1:1: prices.gpt: must be PROVIDER/NAME"),
+        (
+            '[prices."a/b"]\ninput=1\noutput=1\ntiers=[{above=9, input=1, output=1, outputs=1}]\n',
+            "orchestrate.toml:4:1: prices.a/b.tiers.0.outputs: unknown setting (did you mean 'output'?)",
+        ),
+        (
+            '[prices."a/b"]\ninput=1\noutput=1\ntiers=[{above=9, input=1, output=1}, {above=9, input=1, output=1}]\n',
+            "orchestrate.toml:1:1: prices.a/b: 'above' of the tiers must rise, and is 9, 9",
+        ),
     ],
 )
 def test_one_mistake(tmp_path: Path, text: str, expected: str) -> None:

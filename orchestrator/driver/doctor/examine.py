@@ -79,10 +79,11 @@ def checks(settings: Settings, *, models: bool) -> list[Check]:
         Check(name="logs", look=functools.partial(machine.folder, settings.logs, "ORCHESTRATE_LOGS")),
         Check(name="scratch", look=functools.partial(machine.scratch, settings)),
     ]
+    prices = Check(name="prices", look=functools.partial(parts.prices, settings))
     store = Check(name="store", look=functools.partial(_store, settings), limit_s=60)
     if settings.backend == KUBERNETES:
         cluster, chart, *more = _of_cluster(settings)  # first: the chart may have to say where the store is
-        return [*found[:2], cluster, chart, store, *found[2:], *more]
+        return [*found[:2], cluster, chart, store, *found[2:], *more, prices]
     found[2:2] = [
         Check(name="processors and memory", look=functools.partial(machine.capacity, settings)),
         Check(name="open files", look=functools.partial(machine.open_files, settings)),
@@ -94,6 +95,7 @@ def checks(settings: Settings, *, models: bool) -> list[Check]:
         Check(name="container", look=functools.partial(parts.container, settings), limit_s=60),
         Check(name="services", look=functools.partial(parts.services, settings, models=models), limit_s=120),
         Check(name="providers", look=functools.partial(parts.providers, settings)),
+        prices,
         Check(name="ray", look=functools.partial(parts.ray, settings), limit_s=90),
     ]
 
@@ -184,6 +186,6 @@ def _toml(value: Any) -> str:
 
 def _spelled(group: str, value: Any) -> str:
     if group == "prices":
-        return f"${value.input:g} in, ${value.output:g} out, for a million tokens"
+        return str(value.spelled)
     headers = f", headers {', '.join(sorted(value.headers))}" if value.headers else ""
     return f"{value.base_url.partition('?')[0]}, {value.concurrency} calls at one time{headers}"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib.metadata
 import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -16,8 +18,11 @@ from orchestrator.driver.scratch import scratch_folder
 from orchestrator.driver.services import Services, local_services
 from orchestrator.errors import InfrastructureError, RefusedError, SandboxError
 from orchestrator.interfaces import ProbeResult
+from orchestrator.plan.published import published
 from orchestrator.settings import KNOWN_PROVIDERS, KeyedProvider, Settings
 from orchestrator.storage.health import Fact, State
+
+_OLD_PRICES_DAYS = 120
 
 
 async def bubblewrap(settings: Settings) -> Sequence[Fact]:
@@ -132,6 +137,22 @@ def _provider(name: str, provider: KeyedProvider, settings: Settings) -> Fact:
         return Fact(state="ok", said=f"{said}, without a key")
     kept = f"the variable {provider.key.env}" if provider.key.env else f"the file {provider.key.file}"
     return Fact(state="ok", said=f"{said}, key from {kept}")
+
+
+async def prices(settings: Settings) -> Sequence[Fact]:
+    """Say where prices of models come from, and how old they are."""
+    found = await asyncio.to_thread(published)
+    own = f"; {len(settings.prices)} in orchestrate.toml win over it" if settings.prices else ""
+    said = f"{found.name} knows {found.models:,} models of {found.providers} providers, without the network"
+    if found.released is None:
+        advice = "install the version that this program was released with: runs at other prices are not compared"
+        return [Fact(state="warning", said=f"{said}{own}", advice=advice)]
+    days = (datetime.now(UTC).date() - found.released).days
+    said = f"{said}, as of {found.released} ({days} days ago){own}"
+    if days <= _OLD_PRICES_DAYS:
+        return [Fact(state="ok", said=said)]
+    advice = "install a newer version of this program, or give your models [prices] in orchestrate.toml"
+    return [Fact(state="warning", said=said, advice=advice)]
 
 
 async def ray(settings: Settings) -> Sequence[Fact]:
