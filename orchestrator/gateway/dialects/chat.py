@@ -12,6 +12,7 @@ from orchestrator.gateway.dialects.shape import (
     call_part,
     dump,
     entries,
+    free_text,
     media_part,
     obj,
     other_part,
@@ -109,10 +110,8 @@ class ChatDialect:
         """Return an answer with one choice."""
         message: dict[str, Any] = {"role": "assistant", "content": said.text or None}
         if said.calls:
-            message["tool_calls"] = [
-                {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
-                for call_id, name, arguments in said.calls
-            ]
+            custom = {tool["name"] for tool in self.tools(body) if tool["type"] == "custom"}
+            message["tool_calls"] = [_call(call, is_custom=call[1] in custom) for call in said.calls]
         finish = "tool_calls" if said.calls else "stop"
         return {
             "id": f"chatcmpl-{said.id}",
@@ -214,6 +213,13 @@ def _calls(item: Mapping[str, Any]) -> Iterator[Part]:
         yield call_part(call.get("id"), inner.get("name"), inner.get("arguments", inner.get("input")))
     if isinstance(item.get("function_call"), dict):
         yield call_part(None, item["function_call"].get("name"), item["function_call"].get("arguments"))
+
+
+def _call(call: tuple[str, str, str], *, is_custom: bool) -> dict[str, Any]:
+    call_id, name, arguments = call
+    if is_custom:
+        return {"id": call_id, "type": "custom", "custom": {"name": name, "input": free_text(arguments)}}
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def _usage(tokens: Usage) -> dict[str, Any]:

@@ -62,6 +62,12 @@ def arguments_text(value: Any) -> str:
     return value if isinstance(value, str) else "" if value is None else canonical(value)
 
 
+def free_text(arguments: str) -> str:
+    """Return what a scripted call gives to a tool that takes free text: the text ``input`` of its JSON arguments, else all of them."""
+    given = obj(orjson.loads(arguments)).get("input")
+    return given if isinstance(given, str) else arguments
+
+
 def load(event: ServerEvent) -> dict[str, Any]:
     """Return the JSON object that an event holds. Raises ValueError for anything else, and for one that nests too deep."""
     value = orjson.loads(event.data)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 
 import pytest
-from sdk_ways import WAYS, anthropic_client, chat_request, heard_of, messages_request, openai_client
+from sdk_ways import WAYS, anthropic_client, chat_request, heard_of, messages_request, openai_client, responses_request
 from speaking_world import speaking
 
 from orchestrator.gateway.dialects.base import Said
 from orchestrator.gateway.dialects.chat import CHAT
+from orchestrator.gateway.dialects.embeddings import EMBEDDINGS
 from orchestrator.gateway.dialects.messages import MESSAGES
+from orchestrator.gateway.dialects.responses import RESPONSES
 from orchestrator.records.usage import Usage
 
-DIALECTS = {"chat": CHAT, "messages": MESSAGES}
+DIALECTS = {"chat": CHAT, "messages": MESSAGES, "responses": RESPONSES}
 TURNS = {
     "words": ("It is fixed: “naïve” → 日本 🎉\nand a second line, long enough for several pieces.", ()),
     "parallel calls": ("", (("call_1", "f", '{"x":1}'), ("call_2", "g", '{"x":2}'), ("call_3", "f", "{}"))),
@@ -41,6 +43,8 @@ def test_every_way_of_asking_hears_the_same(served, turn):
 def ask(api, base, **more):
     if api == "chat":
         made = openai_client(base, "key").chat.completions.create(**chat_request("m", **more))
+    elif api == "responses":
+        made = openai_client(base, "key").responses.create(**responses_request("m", **more))
     else:
         made = anthropic_client(base, "key").messages.create(**messages_request("m", **more))
     return list(made) if more else made
@@ -70,3 +74,53 @@ def test_a_stream_that_fails_half_way_is_an_exception_of_the_client(served):
     here.failure = {"late": True, "words": ("model_api_error", None, "the provider broke off")}
     with pytest.raises(errors(api).APIError, match="the provider broke off"):
         ask(api, base, stream=True)
+
+
+@pytest.mark.parametrize("helper", [False, True])
+def test_structured_answers_are_parsed_by_the_clients(served, helper):
+    from pydantic import BaseModel
+
+    class Verdict(BaseModel):
+        fixed: bool
+
+    api, base, here = served
+    here.failure, here.said = None, Said(id="abc", model="m", text='{"fixed": true}', calls=(), tokens=TOKENS)
+    asked = [{"role": "user", "content": "?"}]
+    if api == "messages":
+        client = anthropic_client(base, "key").messages
+        more = {"model": "m", "max_tokens": 10, "messages": asked, "output_format": Verdict}
+        if helper:
+            with client.stream(**more) as stream:
+                found = stream.get_final_message().parsed_output
+        else:
+            found = client.parse(**more).parsed_output
+    elif api == "chat":
+        client = openai_client(base, "key").chat.completions
+        more = {"model": "m", "messages": asked, "response_format": Verdict}
+        if helper:
+            with client.stream(**more) as stream:
+                found = stream.get_final_completion().choices[0].message.parsed
+        else:
+            found = client.parse(**more).choices[0].message.parsed
+    else:
+        client = openai_client(base, "key").responses
+        more = {"model": "m", "input": "?", "text_format": Verdict}
+        if helper:
+            with client.stream(**more) as stream:
+                found = stream.get_final_response().output_parsed
+        else:
+            found = client.parse(**more).output_parsed
+    assert found == Verdict(fixed=True)
+
+
+def test_embeddings_arrive_in_both_encodings():
+    with speaking(EMBEDDINGS) as (base, here):
+        here.said = Said(id="a", model="m", text="", calls=(), tokens=Usage(uncached_input=8))
+        client = openai_client(base, "key").embeddings
+        packed = client.create(model="m", input=["a", "b", "a"], dimensions=4)
+        plain = client.create(model="m", input=["a"], dimensions=4, encoding_format="float")
+    assert [request.get("encoding_format") for request in here.asked] == ["base64", "float"]
+    one, two, again = (each.embedding for each in packed.data)
+    assert one == again == pytest.approx(plain.data[0].embedding)
+    assert one != two
+    assert (len(one), packed.usage.prompt_tokens) == (4, 8)
