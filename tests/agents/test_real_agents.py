@@ -1,0 +1,57 @@
+"""Coding agents as their registries have them, unmodified, in a sandbox with scripted models: from the task to the verdict."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "cli"))
+
+from real_agents import DONE, FIX, LOOK, REAL, Real, events, kept_cache, limited_suite, project, run
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+each = pytest.mark.parametrize("real", REAL, ids=lambda real: real.name)
+
+
+@each
+def test_it_finishes_a_starter_task(real: Real, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    shown = run(tmp_path, project(real, tmp_path, kept_cache(request)))
+    outcome = shown["outcome"]
+    assert shown["result"] == "passed"
+    assert (outcome["termination_reason"], outcome["ended_as"], outcome["exit"]["code"]) == (
+        "completed",
+        "completed",
+        0,
+    )
+    assert outcome["final"]["message"].strip() == DONE
+    calls = [(real.tool, {real.argument: LOOK}), (real.tool, {real.argument: FIX})]
+    told = 2 if real.name in {"claude-code", "codex"} else 3  # the others end by a call, too
+    assert (outcome["steps"], outcome["tool_calls"], outcome["models"], outcome["findings"]) == (
+        3,
+        told,
+        ["careful"],
+        [],
+    )
+    usage = outcome["usage"]
+    assert usage["uncached_input"] > 3 * 500
+    assert usage["output"] > 100
+    assert usage["cost_nano_usd"] == 1250 * usage["uncached_input"] + 5000 * usage["output"]
+    seen = events(tmp_path)
+    made = [event for event in seen if event["type"] == "tool_call" and event["source"] == "agent"]
+    assert [(call["name"], json.loads(call["arguments"])) for call in made][:2] == calls
+    assert all(call["valid"] for call in made)
+    results = [event for event in seen if event["type"] == "tool_result"]
+    assert "version 2" in results[0]["content"]
+    assert not [event for event in seen if event["type"] == "refusal"]
+
+
+@each
+def test_its_budget_ends_it_whatever_it_does(real: Real, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    file = project(real, tmp_path, kept_cache(request), [real.shell("true")] * 9)
+    shown = run(tmp_path, file, suite=limited_suite(tmp_path, max_steps=3))
+    outcome = shown["outcome"]
+    assert (outcome["termination_reason"], outcome["steps"], outcome["ended_as"]) == ("step_cap", 3, None)
