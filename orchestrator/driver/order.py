@@ -261,6 +261,7 @@ def manifest_task(loaded: LoadedTask, samples: int | None, image_id: str | None)
         environment=task.environment,
         image_id=image_id,
         budgets=task.budgets,
+        hosted_tools=task.hosted_tools,
         user=task.user,
         tools=task.tools,
         samples=samples or task.samples,

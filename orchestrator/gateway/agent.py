@@ -1,4 +1,4 @@
-"""What an agent can ask of the gateway, with its own launch's token. Read this beside ``chat``."""
+"""What an agent can ask of the gateway, with its own launch's token. Read this beside ``completion``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from orchestrator.gateway.body import read_json
-from orchestrator.gateway.chat import chat
+from orchestrator.gateway.completion import complete, count_tokens
+from orchestrator.gateway.dialects.base import Dialect
+from orchestrator.gateway.dialects.known import BY_PATH
 from orchestrator.gateway.egress import proxy_token
 from orchestrator.gateway.findings import printable
 from orchestrator.gateway.launch import Launch
-from orchestrator.gateway.refusal import Refusal
+from orchestrator.gateway.model_list import PATH as MODELS
+from orchestrator.gateway.model_list import list_models
+from orchestrator.gateway.passed_headers import passed_headers
+from orchestrator.gateway.refusal import ErrorShape, Refusal
 from orchestrator.gateway.tokens import TokenMint, bearer
 from orchestrator.gateway.tools import list_tools, post_tool
 
@@ -23,14 +28,26 @@ log = logging.getLogger(__name__)
 
 _MCP = "orchestrator.gateway.mcp_server"
 
-_LATER = {
-    "/v1/responses": "the Responses API",
-    "/v1/messages": "the Messages API",
-    "/v1/messages/count_tokens": "token counting",
-    "/v1/embeddings": "embeddings",
+_COUNT_TOKENS = "/count_tokens"
+_ELSEWHERE = {
     "/v1/completions": "plain completions",
+    "/v1/files": "state at the provider",
+    "/v1/batches": "state at the provider",
+    "/v1/messages/batches": "state at the provider",
+    "/v1/conversations": "state at the provider",
+    "/v1/vector_stores": "state at the provider",
+    "/v1/assistants": "state at the provider",
+    "/v1/threads": "state at the provider",
+    "/v1/containers": "tools that run at the provider",
+    "/v1/images": "images as answers",
+    "/v1/audio": "sound",
+    "/v1/realtime": "sound",
 }
-"""Endpoints that exist elsewhere: refused by name."""
+"""Beginnings of endpoints that exist elsewhere: refused by name."""
+
+
+_COUNTED = {f"{path}{_COUNT_TOKENS}": dialect for path, dialect in BY_PATH.items() if dialect.name == "messages"}
+"""Where the tokens of a request are counted."""
 
 
 class AgentSide:
@@ -54,12 +71,13 @@ class AgentSide:
             return await self._route(launch, request)
         except Refusal as refusal:
             launch.refused(refusal, what)
-            return refusal.response(launch.meter.left())
+            return refusal.response(launch.meter.left(), _shape(request.path))
         except Exception:  # any fault of ours here must end this launch as infrastructure, and nothing else
             log.exception("fault while answering %s for launch %s", what, launch.id)
             launch.findings.add("gateway_fault", what)
             launch.end("model_api_error")
-            return Refusal(500, "gateway_fault", "the gateway failed; this trial will be run again").response()
+            fault = Refusal(500, "gateway_fault", "the gateway failed; this trial will be run again")
+            return fault.response(shape=_shape(request.path))
 
     async def _route(self, launch: Launch, request: web.BaseRequest) -> web.StreamResponse:
         method, path = request.method, request.path
@@ -71,21 +89,23 @@ class AgentSide:
         if not request.raw_path.startswith("/"):
             msg = "only `https` goes through the proxy (CONNECT); plain `http` to other hosts is not passed on"
             raise Refusal(403, "egress_not_allowed", msg, finding=True, close=True)
-        if (method, path) == ("GET", "/tools"):
-            return list_tools(launch)
-        if (method, path) == ("GET", "/v1/models"):
-            return _models(launch)
         if path == "/mcp":
             return await _mcp(launch, request)
-        if method == "POST" and (path == "/v1/chat/completions" or path.startswith("/tools/")):
-            with launch.buffered.holding() as holding:
-                body = await read_json(request, launch.config.limits, holding)
-                if launch.sealing:
-                    raise _over()
-                if path == "/v1/chat/completions":
-                    return await chat(launch, body)
+        if method == "GET":
+            return _get(launch, request)
+        dialect = _dialect(path)
+        if method != "POST" or not (dialect or path.startswith("/tools/")):
+            raise _unknown(method, path)
+        with launch.buffered.holding() as holding:
+            body = await read_json(request, launch.config.limits, holding)
+            if launch.sealing:
+                raise _over()
+            if dialect is None:
                 return await post_tool(launch, path.removeprefix("/tools/"), body)
-        raise _unknown(method, path)
+            headers = passed_headers(request.headers, dialect, launch.hosted, launch.findings)
+            if path.endswith(_COUNT_TOKENS):
+                return await count_tokens(launch, dialect, body, headers)
+            return await complete(launch, dialect, request, body, headers)
 
     def _authorise(self, launch: Launch, request: web.BaseRequest) -> None:
         token = shown_token(request)
@@ -125,12 +145,26 @@ async def _connect(launch: Launch, request: web.BaseRequest) -> web.StreamRespon
     return await launch.egress.connect(request)
 
 
-def _models(launch: Launch) -> web.Response:
-    data = [
-        {"id": model, "object": "model", "created": 0, "owned_by": model.partition("/")[0]}
-        for model in sorted(set(launch.body.models.values()))
-    ]
-    return web.json_response({"object": "list", "data": data})
+def _get(launch: Launch, request: web.BaseRequest) -> web.StreamResponse:
+    path = request.path
+    if path == "/tools":
+        return list_tools(launch)
+    if path == "/budget":
+        return web.json_response({"left": launch.meter.left_in_numbers(), "spent": launch.meter.spent})
+    if path == MODELS or path.startswith(f"{MODELS}/"):
+        return list_models(launch, request)
+    raise _unknown("GET", path)
+
+
+def _dialect(path: str) -> Dialect | None:
+    """Return the dialect that is spoken at a path."""
+    return BY_PATH.get(path) or _COUNTED.get(path)
+
+
+def _shape(path: str) -> ErrorShape | None:
+    """Return the shape of errors that clients of a path read."""
+    dialect = _dialect(path)
+    return None if dialect is None else dialect.error
 
 
 def _over() -> Refusal:
@@ -138,11 +172,12 @@ def _over() -> Refusal:
 
 
 def _unknown(method: str, path: str) -> Refusal:
-    if path in _LATER:
-        msg = f"{path} ({_LATER[path]}) is not offered by this version; use /v1/chat/completions"
-        return Refusal(404, "unsupported_endpoint", msg, code=path, close=method != "GET")
+    elsewhere = next((words for start, words in _ELSEWHERE.items() if f"{path}/".startswith(f"{start}/")), None)
+    if elsewhere is not None:
+        msg = f"{printable(path, 100)} ({elsewhere}) is not offered here; there are {', '.join(BY_PATH)}"
+        return Refusal(404, "unsupported_endpoint", msg, code=path[:100], finding=True, close=method != "GET")
     msg = (
-        f"there is no {printable(method, 20)} {printable(path, 100)} here; there are GET /healthz, GET /tools, GET /v1/models, "
-        "POST /tools/NAME, POST /mcp, POST /v1/chat/completions"
+        f"there is no {printable(method, 20)} {printable(path, 100)} here; there are GET /healthz, GET /tools, GET /budget, "
+        f"GET {MODELS}, POST /tools/NAME, POST /mcp, POST {', POST '.join(BY_PATH)}"
     )
     return Refusal(404, "not_found", msg, close=method != "GET")

@@ -1,19 +1,19 @@
-"""One model call: the queue of its provider, attempts, pauses. Everything but the attempt that succeeds is waiting, not work."""
+"""One model call: its place at the provider, attempts, pauses. Everything but the attempt that succeeds is waiting, not work."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 from orchestrator.gateway.clock import WorkingClock, waiting
-from orchestrator.gateway.provider import ModelCall, Provider, ProviderError
+from orchestrator.gateway.limiter import LONGEST_PAUSE, Limiter
+from orchestrator.gateway.provider import Provider, ProviderError
 
-LONGEST_PAUSE = 60.0
-"""Seconds; a provider that asks for more is asked again after this."""
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Route:
     model: str
     """``provider/name``."""
     provider: Provider
-    queue: asyncio.Semaphore
+    limiter: Limiter
     """Shared by all launches that use the provider."""
 
     @property
@@ -32,27 +32,58 @@ class Route:
         return self.model.partition("/")[2]
 
 
-async def complete(
-    route: Route, body: dict[str, Any], clock: WorkingClock, failed: Callable[[int, ProviderError], None]
-) -> dict[str, Any]:
-    """Return the provider's answer. ``failed`` hears of each failed attempt. Raises the last ProviderError."""
+@dataclass(frozen=True)
+class Trying:
+    """For whom attempts are made, and who hears of them."""
+
+    owner: Hashable
+    """Whose turn at the provider it is: the launch."""
+    clock: WorkingClock
+    failed: Callable[[int, ProviderError], None] = lambda _attempt, _error: None
+    """Hears of each attempt that failed."""
+    begun: Callable[[], bool] = lambda: False
+    """Whether the agent has seen something of the answer: there is no other attempt then."""
+
+
+@dataclass
+class Timing:
+    """Of one call, in seconds."""
+
+    waited_s: float = 0.0
+    """For a place, in pauses, and in attempts that failed."""
+    seconds: float = 0.0
+    """Of the last attempt."""
+
+
+async def with_retries(
+    route: Route, trying: Trying, timing: Timing, attempt: Callable[[int], Awaitable[Answer]]
+) -> Answer:
+    """Return what an attempt returns, which is given its number, from 0. Raises the last ProviderError."""
     policy = route.provider.retry
-    for attempt in range(policy.attempts):
-        with waiting(clock, time.monotonic):
-            await route.queue.acquire()
-        began = time.monotonic()
-        try:
-            return await route.provider.attempt(ModelCall({**body, "model": route.name}, attempt))
-        except ProviderError as error:
-            failed(attempt, error)
-            if error.ours:
-                clock.waited(began, time.monotonic())
-            if not error.retryable or attempt + 1 == policy.attempts:
-                raise
-            pause = _pause(policy.backoff_seconds, attempt, error)
-        finally:
-            route.queue.release()
-        with waiting(clock, time.monotonic):
+    came = time.monotonic()
+    for number in range(policy.attempts):
+        with waiting(trying.clock, time.monotonic):
+            place = await route.limiter.acquire(trying.owner)
+        with place:
+            began = time.monotonic()
+            timing.waited_s = began - came
+            try:
+                answer = await attempt(number)
+            except ProviderError as error:
+                trying.failed(number, error)
+                if error.overload:
+                    place.overloaded(error.retry_after_s)
+                if error.ours and not trying.begun():
+                    trying.clock.waited(began, time.monotonic())
+                if not error.retryable or trying.begun() or number + 1 == policy.attempts:
+                    raise
+                pause = _pause(policy.backoff_seconds, number, error)
+            else:
+                place.fine()
+                return answer
+            finally:
+                timing.seconds = time.monotonic() - began
+        with waiting(trying.clock, time.monotonic):
             await asyncio.sleep(pause)
     msg = "a provider must allow one attempt"
     raise AssertionError(msg)

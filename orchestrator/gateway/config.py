@@ -12,6 +12,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
 from orchestrator.errors import SpecError
+from orchestrator.settings import ProviderEndpoint, ProviderType
 
 
 class CheckedConfig(BaseModel):
@@ -23,18 +24,26 @@ class CheckedConfig(BaseModel):
 
 
 class ProviderConfig(CheckedConfig):
-    """An OpenAI-compatible provider."""
+    """A provider of models."""
 
+    type: ProviderType = "openai"
+    """The API that it speaks."""
     base_url: str = Field(pattern=r"^https?://")
-    """Address without ``/chat/completions``."""
+    """Address without ``/chat/completions`` or ``/messages``."""
+    query: dict[str, str] = Field(default_factory=dict)
+    """Added to the address of every call."""
+    endpoints: tuple[ProviderEndpoint, ...] | None = None
+    """What it offers; as usual for its type when absent."""
+    region: str | None = None
+    """Region of ``bedrock``."""
     key: SecretStr | None = None
-    """Sent as ``Authorization: Bearer``; None sends no such header."""
+    """Shown as the provider's API wants it; None shows none."""
     headers: dict[str, SecretStr] = Field(default_factory=dict)
     """More headers; their values are kept as secret as the key."""
     timeout_seconds: float = Field(default=300, gt=0)
-    """Seconds that one attempt may take."""
+    """Seconds that one attempt may take; of a stream, those without a sign of life."""
     concurrency: int = Field(default=64, ge=1)
-    """Calls at one time; more wait, and waiting is not the agent's time."""
+    """Most calls at one time; more wait, and waiting is not the agent's time. Fewer while the provider says that it is too much."""
     attempts: int = Field(default=5, ge=1)
     """Attempts of one call, the first included."""
     backoff_seconds: float = Field(default=0.5, ge=0)
@@ -70,6 +79,8 @@ class AgentLimits(CheckedConfig):
     """How long a connection may be without a whole request head."""
     body_seconds: float = Field(default=30, gt=0)
     """How long a request body may take to arrive."""
+    stall_seconds: float = Field(default=60, gt=0)
+    """How long the reader of a stream may keep its model waiting, all its pauses together; then it is taken for gone."""
 
 
 class EgressConfig(CheckedConfig):

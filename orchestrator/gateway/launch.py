@@ -32,7 +32,7 @@ _SHORTEST_NAP = 0.01
 _MOST_REFUSALS = 200
 """Refusals recorded one by one; later ones are only counted."""
 
-RequestFailure = Literal["model_request_error", "context_exhausted"]
+RequestFailure = Literal["model_request_error", "context_exhausted", "model_api_error"]
 
 
 class Launch:
@@ -67,7 +67,7 @@ class Launch:
         self.tools = Toolbox()  # what the gateway offers beside models
         self.models: set[str] = set()
         self.request_failure: RequestFailure | None = None
-        """Set while the last model call is one that failed by its request."""
+        """Set while the last model call is one that failed: by its request, or at the provider after a part of the answer was shown."""
         self.stopped: StopWord | None = None
         self.stop = asyncio.Event()
         """Set when the sandbox should be ended."""
@@ -87,6 +87,11 @@ class Launch:
         self._refusals = 0
         self._timers: list[asyncio.TimerHandle] = []
         self._wall: asyncio.Task[None] | None = None
+
+    @property
+    def hosted(self) -> frozenset[str]:
+        """Types of tools that may run at the provider."""
+        return frozenset(self.body.hosted_tools)
 
     @property
     def over(self) -> bool:
@@ -112,7 +117,7 @@ class Launch:
         """Decide why the launch ends, the first time, and ask for its end after some seconds."""
         if self.stopped is None:
             self.stopped = word
-            self.trajectory.append("budget", "gateway", {"stopped": word, "end_in_s": after_s, **self.counters()})
+            self.trajectory.append("budget", "gateway", {"reason": word, "end_in_s": after_s, **self.counters()})
         if not self.sealing:
             self._timers.append(asyncio.get_running_loop().call_later(after_s, self._stop))
 
@@ -128,10 +133,11 @@ class Launch:
         self._refusals += 1
         if self._refusals <= _MOST_REFUSALS:
             data: dict[str, JsonValue] = {
+                "what": what,
                 "status": refusal.status,
                 "kind": refusal.kind,
                 "code": refusal.code,
-                "what": what,
+                "message": refusal.message,
             }
             self.trajectory.append("refusal", "gateway", data)
 

@@ -2,7 +2,7 @@
 
 A call takes its step before it is sent, so parallel calls can never exceed the step limit; tokens and costs are known only
 afterwards, so those limits can be exceeded by the calls that were in flight when they were reached. Tool calls are counted
-in model answers: an answer that would exceed their limit is withheld. Calls of the gateway's own tools that no model asked for are counted
+as models ask for them: what would exceed their limit is withheld. Calls of the gateway's own tools that no model asked for are counted
 as they come.
 """
 
@@ -60,21 +60,31 @@ class Meter:
                     return
                 await self._settled.wait()
 
-    async def settle(self, usage: Usage | None, tool_calls: int = 0) -> None:
-        """End a call: with its usage when a response came, with None when none did.
-
-        Raises BudgetSpentError when the response has more tool calls than are left: it must not reach the agent.
-        """
+    async def settle(self, usage: Usage | None) -> None:
+        """End a call: with its usage when a response came, with None when none did."""
         async with self._settled:
             self._in_flight -= 1
             self._settled.notify_all()
-            if usage is None:
-                return
-            self.steps += 1
-            self.usage = self.usage.plus(usage)
-            if self.tool_calls + tool_calls > self.budgets.max_tool_calls:
-                raise self.spend("tool_call_cap")
-            self.tool_calls += tool_calls
+            if usage is not None:
+                self.steps += 1
+                self.usage = self.usage.plus(usage)
+
+    def take_tool_calls(self, count: int) -> None:
+        """Count tool calls that a model asks for.
+
+        Raises BudgetSpentError when there are more than are left: none of them may reach the agent.
+        """
+        if self.tool_calls + count > self.budgets.max_tool_calls:
+            raise self.spend("tool_call_cap")
+        self.tool_calls += count
+
+    def return_tool_calls(self, count: int) -> None:
+        """Take back what was counted of an answer that has failed before anybody saw it."""
+        self.tool_calls -= count
+
+    def add(self, usage: Usage) -> None:
+        """Count what was used for no response."""
+        self.usage = self.usage.plus(usage)
 
     def admit_tool_call(self, *, is_counted: bool) -> None:
         """Admit a call of one of the gateway's tools, and count it unless it was counted in a model's answer.
@@ -96,14 +106,21 @@ class Meter:
 
     def left(self) -> dict[str, str]:
         """Return what is left, as response headers."""
+        return {f"x-orchestrate-{name.replace('_', '-')}-left": text for name, text in self._left().items()}
+
+    def left_in_numbers(self) -> dict[str, int | float]:
+        """Return what is left; US dollars only where they are limited and known."""
+        return {name: float(text) if name == "usd" else int(text) for name, text in self._left().items()}
+
+    def _left(self) -> dict[str, str]:
         budgets = self.budgets
         found = {
-            "x-orchestrate-steps-left": str(max(0, budgets.max_steps - self.steps)),
-            "x-orchestrate-tool-calls-left": str(max(0, budgets.max_tool_calls - self.tool_calls)),
-            "x-orchestrate-tokens-left": str(max(0, budgets.max_tokens - self.usage.total)),
+            "steps": str(max(0, budgets.max_steps - self.steps)),
+            "tool_calls": str(max(0, budgets.max_tool_calls - self.tool_calls)),
+            "tokens": str(max(0, budgets.max_tokens - self.usage.total)),
         }
         if budgets.max_cost_usd is not None and self.usage.cost_nano_usd is not None:
-            found["x-orchestrate-usd-left"] = f"{max(0.0, budgets.max_cost_usd - self.usage.cost_nano_usd / NANO):.6f}"
+            found["usd"] = f"{max(0.0, budgets.max_cost_usd - self.usage.cost_nano_usd / NANO):.6f}"
         return found
 
     def _check(self) -> None:

@@ -11,14 +11,18 @@ from pydantic import ValidationError
 
 from orchestrator.gateway.calls import Route
 from orchestrator.gateway.config import ProviderConfig
-from orchestrator.gateway.openai import OpenAIProvider
+from orchestrator.gateway.limiter import Limiter
 from orchestrator.gateway.provider import Provider
 from orchestrator.gateway.refusal import Refusal
 from orchestrator.gateway.scripted import ScriptedProvider
+from orchestrator.gateway.upstream import AnthropicProvider, HttpProvider
 from orchestrator.gateway.wire import LaunchBody
 from orchestrator.interfaces import BundleSource
+from orchestrator.settings import ProviderType
 from orchestrator.spec.agent import is_scripted
 from orchestrator.spec.scripts import Script
+
+_TYPES: dict[ProviderType, type[HttpProvider]] = {"openai": HttpProvider, "anthropic": AnthropicProvider}
 
 
 class Models:
@@ -28,11 +32,11 @@ class Models:
         self, providers: Mapping[str, ProviderConfig], bundles: BundleSource, session: aiohttp.ClientSession
     ) -> None:
         self._bundles = bundles
-        self._providers: dict[str, tuple[Provider, asyncio.Semaphore]] = {
-            name: (OpenAIProvider(name, provider, session), asyncio.Semaphore(provider.concurrency))
+        self._providers: dict[str, tuple[Provider, Limiter]] = {
+            name: (_TYPES[provider.type](name, provider, session), Limiter(provider.concurrency))
             for name, provider in providers.items()
         }
-        self._scripted_queue = asyncio.Semaphore(1024)
+        self._scripted = Limiter(1024)
 
     async def routes(self, body: LaunchBody) -> dict[str, Route]:
         """Return where each name goes that the agent may use: aliases, ``provider/name``, and bare names, in this order."""
@@ -45,7 +49,7 @@ class Models:
             msg = f"the task limits the cost, and model {model} has no price; give one in the agent file (`prices`)"
             raise Refusal(400, "unpriced_model", msg)
         if is_scripted(model):
-            return Route(model, ScriptedProvider(await self._script(body), body.seed), self._scripted_queue)
+            return Route(model, ScriptedProvider(await self._script(body), body.seed), self._scripted)
         return self.configured(model)
 
     def configured(self, model: str) -> Route:

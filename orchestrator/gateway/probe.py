@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
-from orchestrator.gateway.calls import Route, complete
+from orchestrator.gateway.calls import Route, Timing, Trying, with_retries
 from orchestrator.gateway.clock import WorkingClock
+from orchestrator.gateway.dialects.known import DIALECTS
 from orchestrator.gateway.findings import printable
-from orchestrator.gateway.provider import ProviderError
+from orchestrator.gateway.provider import ModelCall, ProviderError
+from orchestrator.records.message import Endpoint
 from orchestrator.records.probe import ProbeResult
 
 _REFUSED = frozenset({400, 401, 403, 404, 422})
@@ -15,15 +18,24 @@ _REFUSED = frozenset({400, 401, 403, 404, 422})
 _SECONDS = 60.0
 """For all attempts together: somebody waits for the run to begin."""
 _REASON = 300
-# No limit on tokens: its name differs between models, and a wrong one is refused.
-_BODY = {"messages": [{"role": "user", "content": "Reply with the word ok and nothing else."}]}
+_TEXT = "Reply with the word ok and nothing else."
+# No limit on tokens where none is needed: its name differs between models, and a wrong one is refused.
+_QUESTIONS: dict[Endpoint, dict[str, Any]] = {
+    "chat": {"messages": [{"role": "user", "content": _TEXT}]},
+    "messages": {"messages": [{"role": "user", "content": _TEXT}], "max_tokens": 16},
+    "responses": {"input": _TEXT},
+    "embeddings": {"input": _TEXT},
+}
+"""In the order of preference."""
 
 
 async def probe(route: Route) -> ProbeResult:
     """Ask the model once, with the retries of its provider."""
     try:
         async with asyncio.timeout(_SECONDS):
-            await complete(route, dict(_BODY), WorkingClock(), lambda *_: None)
+            endpoint = next(name for name in _QUESTIONS if route.provider.offers(name))
+            call = ModelCall(DIALECTS[endpoint], _QUESTIONS[endpoint], route.name)
+            await with_retries(route, Trying("probe", WorkingClock()), Timing(), lambda _: route.provider.attempt(call))
     except ProviderError as error:
         return ProbeResult(
             model=route.model,

@@ -1,9 +1,16 @@
-"""What every model provider does: one attempt of one call."""
+"""What every model provider does: one attempt of one call, whole or as a stream."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from orchestrator.gateway.dialects.base import Dialect, ServerEvent
+from orchestrator.records.message import Endpoint
+
+Service = Endpoint | Literal["count_tokens"]
+"""What a provider may offer."""
 
 
 @dataclass(frozen=True)
@@ -16,10 +23,15 @@ class RetryPolicy:
 
 @dataclass(frozen=True)
 class ModelCall:
-    """One call as it goes to a provider."""
+    """One call of an agent, for a provider."""
 
-    body: dict[str, Any]
-    """The request, with the provider's own name of the model."""
+    dialect: Dialect
+    body: Mapping[str, Any]
+    """The request as the agent sent it."""
+    model: str
+    """The provider's own name of the model."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """What goes along of the agent's headers."""
     attempt: int = 0
     """Number of the attempt, from 0."""
 
@@ -51,18 +63,59 @@ class ProviderError(Exception):
         self.charged_characters = charged_characters
         """Size of an answer that came and cannot be passed on: it has been used and must be paid for."""
 
+    @property
+    def overload(self) -> bool:
+        """Whether the provider says that it gets too many calls."""
+        return self.status in _OVERLOADED or self.code in _OVERLOAD_CODES
+
+    @property
+    def context(self) -> bool:
+        """Whether the conversation is longer than the model takes."""
+        said = self.message.lower()
+        return not self.ours and (self.code in _CONTEXT_CODES or any(words in said for words in _CONTEXT_WORDS))
+
 
 class Provider(Protocol):
     """One source of models."""
 
     retry: RetryPolicy
 
+    def offers(self, service: Service) -> bool:
+        """Return whether calls of this shape can be sent to it."""
+        ...
+
     async def attempt(self, call: ModelCall) -> dict[str, Any]:
-        """Return the response, an object in the shape of ``/v1/chat/completions``. Raises ProviderError."""
+        """Return the answer, an object in the call's dialect. Raises ProviderError."""
+        ...
+
+    def stream(self, call: ModelCall) -> AsyncGenerator[list[ServerEvent], None]:
+        """Yield the events of the answer as they come. Raises ProviderError."""
+        ...
+
+    async def count_tokens(self, call: ModelCall) -> dict[str, Any]:
+        """Return the answer to a question for the number of tokens of a request. Raises ProviderError."""
         ...
 
 
 RETRYABLE_STATUSES = frozenset({408, 409, 425, 429})
+_OVERLOADED = frozenset({429, 529})
+_OVERLOAD_CODES = frozenset({"overloaded_error", "rate_limit_error", "rate_limit_exceeded", "ThrottlingException"})
+_CONTEXT_CODES = frozenset({"context_length_exceeded", "context_window_exceeded", "model_context_window_exceeded"})
+_CONTEXT_WORDS = ("prompt is too long", "maximum context length", "exceed context limit", "context window")
+"""How providers say it that have no code of its own for it."""
+_STATUS_OF_CODE = {
+    "overloaded_error": 529,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "authentication_error": 401,
+    "permission_error": 403,
+    "invalid_request_error": 400,
+    "invalid_prompt": 400,
+    "request_too_large": 413,
+    "ThrottlingException": 429,
+    "throttlingException": 429,
+    "validationException": 400,
+}
 
 
 def is_retryable(status: int) -> bool:
@@ -73,3 +126,18 @@ def is_retryable(status: int) -> bool:
 def is_ours(status: int) -> bool:
     """Return whether a status is no act of the agent: passing failures, redirections, and keys that do not work."""
     return is_retryable(status) or status in {401, 402, 403} or status < 400
+
+
+def status_of(code: str | None) -> int:
+    """Return the HTTP status that fits a provider's word for an error that it told inside of a stream."""
+    if code in _CONTEXT_CODES:
+        return 400
+    return _STATUS_OF_CODE.get(code or "", 500)
+
+
+def told_in_stream(name: str, code: str | None, message: str) -> ProviderError:
+    """Return the error that a provider has told inside of a stream."""
+    status = status_of(code)
+    said = message if not is_ours(status) else ""
+    text = f"provider {name} ended its answer with {code or 'an error'}" + (f": {said}" if said else "")
+    return ProviderError(status, text, code=code, retryable=is_retryable(status), ours=is_ours(status))

@@ -16,6 +16,7 @@ from orchestrator.gateway.config import (
     ProviderConfig,
 )
 from orchestrator.gateway.relay_service import RelayConfig
+from orchestrator.settings import ProviderEndpoint, ProviderType
 from orchestrator.settings.kubernetes import ENDPOINT
 from orchestrator.settings.part import ADDRESS
 from orchestrator.settings.service_file import Secrets, read_service_file
@@ -34,10 +35,18 @@ class TokenFiles(CheckedConfig):
 
 
 class ProviderFile(CheckedConfig):
-    """An OpenAI-compatible provider."""
+    """A provider of models."""
 
+    type: ProviderType = "openai"
+    """The API that it speaks."""
     base_url: Url
-    """Address without ``/chat/completions``."""
+    """Address without ``/chat/completions`` or ``/messages``."""
+    query: dict[str, str] = Field(default_factory=dict)
+    """Added to the address of every call."""
+    endpoints: tuple[ProviderEndpoint, ...] | None = None
+    """What it offers; as usual for its type when absent."""
+    region: str | None = None
+    """Region of ``bedrock``; read out of its address when absent."""
     key_file: Path | None = None
     """File with nothing but the key; None: the provider needs none."""
     headers_file: Path | None = None
@@ -144,11 +153,7 @@ _GROUPS = {
 def _provider(name: str, file: ProviderFile, secrets: Secrets) -> ProviderConfig:
     at = f"providers.{name}"
     return ProviderConfig(
-        base_url=file.base_url,
+        **file.model_dump(exclude={"key_file", "headers_file"}),
         key=SecretStr(secrets.text(f"{at}.key_file", file.key_file)) if file.key_file else None,
         headers=secrets.headers(f"{at}.headers_file", file.headers_file) if file.headers_file else {},
-        timeout_seconds=file.timeout_seconds,
-        concurrency=file.concurrency,
-        attempts=file.attempts,
-        backoff_seconds=file.backoff_seconds,
     )

@@ -45,6 +45,7 @@ def provider_session() -> aiohttp.ClientSession:
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
         trust_env=False,
+        auto_decompress=False,
     )
 
 

@@ -7,12 +7,19 @@ is found by its messages: a request continues the one whose earlier request is a
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
-from typing import Any
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 import orjson
+from pydantic import JsonValue
 
+from orchestrator.gateway.calls import Timing
+from orchestrator.gateway.dialects.base import Dialect, Reply
 from orchestrator.interfaces import Trajectory
+from orchestrator.records.message import Message, Part, Tool, ToolResultPart
+from orchestrator.records.usage import Usage
 
 _REMEMBERED = 16
 """Conversations of one launch that later requests are compared with."""
@@ -21,8 +28,36 @@ _REMEMBERED = 16
 @dataclass
 class _Conversation:
     number: int
-    digests: list[bytes]
+    parent: int | None
+    digests: list[bytes] = field(default_factory=list)
     tools: str | None = None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request that has been recorded."""
+
+    event: int
+    """Number of its event."""
+    conversation: int
+    tools: Mapping[str, Tool]
+    """What it offers to the model, by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answered:
+    """An answer, and what is known of how it came."""
+
+    reply: Reply
+    usage: Usage
+    """With its cost."""
+    estimated: bool
+    """The provider reported nothing that could be used."""
+    timing: Timing
+    first_token_s: float | None
+    """Seconds to the first part of a stream."""
+    broken: bool
+    """The stream ended early."""
 
 
 class Transcript:
@@ -33,73 +68,89 @@ class Transcript:
         self._conversations: list[_Conversation] = []
         self._count = 0
 
-    def request(self, model: str, body: dict[str, Any]) -> int:
-        """Record a request, and before it the tool results that it brings. Returns the number of its event."""
-        messages: list[dict[str, Any]] = body["messages"]
-        digests = [_digest(message) for message in messages]
+    def request(self, model: str, dialect: Dialect, body: Mapping[str, Any]) -> Asked:
+        """Record a request, and before it the tool results that it brings."""
+        items = dialect.items(body)
+        digests = [_digest(item) for item in items]
         conversation, kept = self._find(digests)
-        for index, message in enumerate(messages[kept:], kept):
-            if message.get("role") == "tool":
-                result = {"id": message.get("tool_call_id"), "content": message.get("content"), "index": index}
-                self._trajectory.append("tool_result", "agent", {"conversation": conversation.number, **result})
-        new: list[Any] = [{"index": i, **m} for i, m in enumerate(messages[kept:], kept) if m.get("role") != "tool"]
-        return self._trajectory.append(
+        new = [
+            self._without_results(index, dialect.message(item), conversation.number)
+            for index, item in enumerate(items[kept:], kept)
+        ]
+        tools = dialect.tools(body)
+        number = self._trajectory.append(
             "model_request",
             "gateway",
             {
                 "model": model,
+                "endpoint": dialect.name,
+                "stream": body.get("stream") is True,
                 "conversation": conversation.number,
+                "parent": conversation.parent,
                 "kept": kept,
-                "total": len(messages),
+                "total": len(items),
                 "sha256": hashlib.sha256(b"".join(digests)).hexdigest(),
-                "messages": new,
-                "params": {k: v for k, v in body.items() if k not in {"messages", "tools", "model"}},
-                **self._tools(conversation, body.get("tools")),
+                "messages": [message for message in new if message is not None],
+                "params": dialect.params(body),
+                **_changed(conversation, tools),
             },
         )
+        return Asked(number, conversation.number, {tool["name"]: tool for tool in tools if tool["name"] is not None})
 
-    def response(self, request: int, answer: dict[str, Any], known: set[str], seconds: float) -> None:
+    def response(self, asked: Asked, answered: Answered) -> None:
         """Record an answer and the tool calls in it."""
-        choice = first_choice(answer)
+        reply, timing = answered.reply, answered.timing
+        first = answered.first_token_s
         self._trajectory.append(
             "model_response",
             "gateway",
             {
-                "request": request,
-                "id": answer.get("id"),
-                "model": answer.get("model"),
-                "message": choice.get("message"),
-                "finish_reason": choice.get("finish_reason"),
-                "usage": answer.get("usage"),
-                "seconds": round(seconds, 4),
+                "request": asked.event,
+                "id": reply.id,
+                "model": reply.model,
+                "message": cast("JsonValue", reply.message),
+                "finish_reason": reply.finish_reason,
+                "usage": reply.usage,
+                "tokens": answered.usage.model_dump(mode="json"),
+                "estimated": answered.estimated,
+                "seconds": round(timing.seconds, 4),
+                "waited_s": round(timing.waited_s, 4),
+                "first_token_s": None if first is None else round(first, 4),
+                "broken": answered.broken,
             },
         )
-        for call in tool_calls(answer):
-            function = next((f for f in (call.get("function"), call.get("custom")) if isinstance(f, dict)), {})
-            name, arguments = function.get("name"), function.get("arguments", function.get("input"))
-            event = {"request": request, "id": call.get("id"), "name": name, "arguments": arguments}
-            checks = {"known": name in known, "valid": _is_json_object(arguments)}
-            self._trajectory.append("tool_call", "agent", {**event, **checks})
+        for call in reply.calls:
+            self._trajectory.append(
+                "tool_call",
+                "agent",
+                {
+                    "request": asked.event,
+                    "conversation": asked.conversation,
+                    "id": call["id"],
+                    "name": call["name"],
+                    "arguments": call["arguments"],
+                    **_judged(call["arguments"], asked.tools.get(call["name"] or "")),
+                },
+            )
 
-    def _tools(self, conversation: _Conversation, tools: Any) -> dict[str, Any]:
-        digest = hashlib.sha256(orjson.dumps(tools, option=orjson.OPT_SORT_KEYS)).hexdigest() if tools else None
-        if digest == conversation.tools:
-            return {}
-        conversation.tools = digest
-        return {"tools": tools}
+    def _without_results(self, index: int, message: Message, conversation: int) -> dict[str, Any] | None:
+        """Record the tool results of a message and return the rest of it; None when there is none."""
+        rest: list[Part] = []
+        for part in message["parts"]:
+            if part["type"] == "tool_result":
+                self._trajectory.append("tool_result", "agent", _result(part, index, conversation))
+            else:
+                rest.append(part)
+        if not rest and message["parts"]:
+            return None
+        return {"index": index, **message, "parts": rest}
 
     def _find(self, digests: list[bytes]) -> tuple[_Conversation, int]:
-        best: _Conversation | None = None
-        for known in self._conversations:
-            length = len(known.digests)
-            if (
-                length <= len(digests)
-                and digests[:length] == known.digests
-                and (not best or length > len(best.digests))
-            ):
-                best = known
+        """Return the conversation that goes on, a new one if none does, and how many of its messages are known."""
+        known = [each for each in self._conversations if each.digests and digests[: len(each.digests)] == each.digests]
+        best = max(known, key=lambda each: len(each.digests), default=None)
         if best is None:
-            best = _Conversation(self._count, [])
+            best = _Conversation(self._count, self._parent(digests))
             self._count += 1
         else:
             self._conversations.remove(best)
@@ -108,27 +159,48 @@ class Transcript:
         self._conversations = [*self._conversations, best][-_REMEMBERED:]
         return best, kept
 
-
-def first_choice(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return the first choice of an answer; empty when there is none."""
-    choices = answer.get("choices")
-    first = choices[0] if isinstance(choices, list) and choices else None
-    return first if isinstance(first, dict) else {}
-
-
-def tool_calls(answer: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the tool calls of an answer."""
-    message = first_choice(answer).get("message")
-    calls = message.get("tool_calls") if isinstance(message, dict) else None
-    return [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+    def _parent(self, digests: list[bytes]) -> int | None:
+        """Return the conversation that shares the longest beginning; the latest of several."""
+        shared = [(_common(digests, each.digests), each.number) for each in self._conversations]
+        longest, number = max(shared, default=(0, 0))
+        return number if longest else None
 
 
-def _digest(message: dict[str, Any]) -> bytes:
-    return hashlib.sha256(orjson.dumps(message, option=orjson.OPT_SORT_KEYS)).digest()
+def _result(part: ToolResultPart, index: int, conversation: int) -> dict[str, Any]:
+    found: dict[str, Any] = {"conversation": conversation, "index": index, "id": part["id"]}
+    found |= {"content": part["content"], "is_error": part["is_error"]}
+    return found | ({"media": part["media"]} if part.get("media") else {})
 
 
-def _is_json_object(text: Any) -> bool:
+def _changed(conversation: _Conversation, tools: list[Tool]) -> dict[str, Any]:
+    """Return the tools of a request where they are others than those of the request before."""
+    digest = hashlib.sha256(orjson.dumps(tools, option=orjson.OPT_SORT_KEYS)).hexdigest() if tools else None
+    if digest == conversation.tools:
+        return {}
+    conversation.tools = digest
+    return {"tools": tools}
+
+
+def _judged(arguments: str, tool: Tool | None) -> dict[str, Any]:
+    """Return whether a call is one of a tool of the request, and fits what that tool takes."""
+    if tool is None:
+        return {"known": False, "valid": None, "problem": "no tool of this request has this name"}
+    if tool["schema"] is None:
+        return {"known": True, "valid": None, "problem": None}
+    problem = _problem(arguments)
+    return {"known": True, "valid": problem is None, "problem": problem}
+
+
+def _problem(arguments: str) -> str | None:
     try:
-        return isinstance(orjson.loads(text), dict) if isinstance(text, str) else False
-    except orjson.JSONDecodeError:
-        return False
+        return None if isinstance(orjson.loads(arguments), dict) else "the arguments are no JSON object"
+    except orjson.JSONDecodeError as error:
+        return f"the arguments are not JSON: {error.msg}"
+
+
+def _common(one: list[bytes], other: list[bytes]) -> int:
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+def _digest(item: Mapping[str, Any]) -> bytes:
+    return hashlib.sha256(orjson.dumps(item, option=orjson.OPT_SORT_KEYS)).digest()

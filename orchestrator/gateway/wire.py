@@ -85,6 +85,7 @@ class LaunchBody(LaunchName):
     user: User | None = None
     bundles: tuple[BundleName, ...] = ()
     egress: tuple[Annotated[str, AfterValidator(_host_rule)], ...] = ()
+    hosted_tools: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, request: LaunchRequest) -> LaunchBody:
@@ -104,6 +105,7 @@ class LaunchBody(LaunchName):
             user=request.user,
             egress=request.egress,
             bundles=tuple(BundleName(audience=each.audience, digest=each.digest) for each in request.bundles),
+            hosted_tools=request.hosted_tools,
         )
 
 

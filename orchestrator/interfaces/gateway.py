@@ -51,6 +51,8 @@ class LaunchRequest:
     """Rules of hosts that the sandbox may reach through the gateway (``spec.hosts``)."""
     bundles: tuple[BundleRef, ...] = ()
     """Whole bundles that a pod of this launch may fetch; nothing else is given to it."""
+    hosted_tools: tuple[str, ...] = ()
+    """Types of tools that may run at the model's provider."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,6 @@ def task_refusals(task: Task) -> list[str]:
         ("world", task.world),
         ("upstream", task.upstream),
         ("fixtures", task.fixtures),
-        ("hosted_tools", task.hosted_tools),
         ("tools.allow", task.tools.allow),
         ("trace", task.trace),
         ("judges", task.judges),

@@ -65,6 +65,8 @@ class ManifestTask(Record):
     """Whom the agent can ask."""
     tools: Tools = Tools()
     """What it expects of tools."""
+    hosted_tools: tuple[str, ...] = ()
+    """Types of tools that may run at the model's provider."""
     samples: int = Field(ge=1)
     """Trials per agent in this run."""
     bundles: Bundles

@@ -43,7 +43,7 @@ _AMOUNTS: dict[str, Callable[[Any], str]] = {
 """Amounts of budgets and counters in words."""
 _HIDDEN = frozenset({"run", "trial", "sha256_before"})
 """The first two stand in the title; the digest is for programs."""
-_ODD_CALLS = {"known": "no tool of this request", "valid": "arguments are no JSON object"}
+_ODD_CALLS = {"known": "no tool of this request", "valid": "arguments do not fit"}
 STYLES = {
     "model_error": "red",
     "refusal": "red",
@@ -154,7 +154,8 @@ def _words(kind: str, data: Mapping[str, Any], said: set[str]) -> tuple[str, str
     if kind == "model_response":
         message = data.get("message")
         said.add(_key(message))
-        return _joined(data.get("model"), data.get("finish_reason")), _content(_get(message, "content"))
+        broken = "broke off" if data.get("broken") is True else None
+        return _joined(data.get("model"), data.get("finish_reason"), broken), _spoken(message)
     if kind == "model_error":
         status = data.get("status")
         attempt = data.get("attempt")
@@ -169,28 +170,37 @@ def _words(kind: str, data: Mapping[str, Any], said: set[str]) -> tuple[str, str
 
 
 def _message(message: Any, said: set[str]) -> str:
-    role, text = _get(message, "role"), _content(_get(message, "content"))
+    role, text = _get(message, "role"), _spoken(message)
     if role == "assistant" and _key(message) in said:
         return ""
-    called = ", ".join(name for name, _ in _calls(message) if name)
+    called = ", ".join(_content(_get(call, "name")) for call in _parts(message, "tool_call") if _get(call, "name"))
     pieces = [piece for piece in (text, f"(calls {called})" if called else "") if piece]
     return f"{role}: {' '.join(pieces)}" if pieces else ""
 
 
 def _key(message: Any) -> str:
-    return json.dumps([_content(_get(message, "content")), _calls(message)])
+    calls = [(_get(call, "name"), _get(call, "arguments")) for call in _parts(message, "tool_call")]
+    return json.dumps([_spoken(message), calls])
 
 
-def _calls(message: Any) -> list[tuple[str, str]]:
-    calls = _get(message, "tool_calls")
-    functions = [_get(call, "function") for call in calls] if isinstance(calls, list) else []
-    return [(_content(_get(function, "name")), _content(_get(function, "arguments"))) for function in functions]
+def _parts(message: Any, kind: str) -> list[Any]:
+    parts = _get(message, "parts")
+    return [part for part in parts if _get(part, "type") == kind] if isinstance(parts, list) else []
+
+
+def _spoken(message: Any) -> str:
+    """Return what a message says, and what it shows, in brackets."""
+    shown = [f"[{_content(_get(part, 'media_type'))}]" for part in _parts(message, "media")]
+    return "\n".join([*(_content(_get(part, "text")) for part in _parts(message, "text")), *shown])
 
 
 def _tool(kind: str, data: Mapping[str, Any]) -> tuple[str, str]:
     if kind == "tool_result":
         return _content(data.get("id") or data.get("name")), _content(data.get("content", data.get("result")))
     odd = ", ".join(words for name, words in _ODD_CALLS.items() if data.get(name) is False)
+    problem = data.get("problem")
+    if problem and odd:
+        odd = f"{odd}: {_content(problem)}"
     return f"{data.get('name')}{f' ({odd})' if odd else ''}", _arguments(data.get("arguments"))
 
 

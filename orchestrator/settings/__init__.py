@@ -19,6 +19,8 @@ from orchestrator.settings.models import (
     KNOWN_PROVIDERS,
     MOST_AT_ONE_TIME,
     KeyedProvider,
+    ProviderEndpoint,
+    ProviderType,
     Settings,
     SettingsFile,
 )
@@ -31,6 +33,8 @@ __all__ = [
     "Kubernetes",
     "Price",
     "PriceTier",
+    "ProviderEndpoint",
+    "ProviderType",
     "RuntimeClasses",
     "Settings",
     "SettingsFile",

@@ -17,11 +17,17 @@ KNOWN_PROVIDERS = {
     "openai": ("OPENAI_API_KEY", "https://api.openai.com/v1"),
     "anthropic": ("ANTHROPIC_API_KEY", "https://api.anthropic.com/v1"),
 }
-"""Providers that need no file: their key's variable, and their address for chat completions."""
+"""Providers that need no file: their key's variable, and their address. Each speaks the API of its name."""
 MOST_AT_ONE_TIME = 256
 """Trials that one machine may run at one time, and gradings that one grader takes."""
 MOST_IN_FLIGHT = 20_000
 """Trials that one driver may run at one time on a cluster."""
+
+
+ProviderType = Literal["openai", "anthropic", "bedrock"]
+"""The APIs that providers speak."""
+ProviderEndpoint = Literal["chat", "responses", "messages", "embeddings"]
+"""Shapes of calls to models."""
 
 
 class KeySource(Part):
@@ -41,18 +47,28 @@ class KeySource(Part):
 
 
 class Provider(Part):
-    """A model provider with an OpenAI-compatible address."""
+    """A model provider."""
 
+    type: ProviderType = "openai"
+    """The API that it speaks: ``openai``, which most are compatible with, Azure among them; ``anthropic``; or ``bedrock``, which is asked
+    for Claude models with the credentials that AWS tools find."""
     base_url: str = Field(pattern=ADDRESS)
-    """Address without ``/chat/completions``, and without a user or key in it."""
+    """Address without ``/chat/completions`` or ``/messages``, and without a user or key in it."""
+    query: dict[str, str] = Field(default_factory=dict)
+    """Added to the address of every call, such as ``{api-version = "2024-10-21"}``."""
+    endpoints: tuple[ProviderEndpoint, ...] | None = None
+    """What it offers. Absent: ``chat, responses, embeddings`` of ``openai``, ``messages, chat`` of ``anthropic``, ``messages`` of
+    ``bedrock``."""
+    region: str | None = Field(default=None, pattern=r"^[a-z0-9-]+$")
+    """Region of ``bedrock``; read out of its address when absent."""
     key: KeySource | None = None
     """Where the key comes from; None: the provider needs none."""
     headers: dict[str, SecretStr] = Field(default_factory=dict)
     """More headers for every call. They may hold secrets and are never shown."""
     timeout_seconds: float = Field(default=300, gt=0)
-    """Seconds that one attempt may take."""
+    """Seconds that one attempt may take; of a stream, those without a sign of life."""
     concurrency: int = Field(default=64, ge=1)
-    """Calls at one time."""
+    """Most calls at one time. While the provider says that it is too much there are fewer."""
 
 
 class KeyedProvider(Provider):
@@ -148,7 +164,11 @@ class Settings(SettingsFile):
         """
         return {
             name: {
+                "type": provider.type,
                 "base_url": provider.base_url,
+                "query": provider.query,
+                "endpoints": provider.endpoints,
+                "region": provider.region,
                 "key": provider.secret.get_secret_value() if provider.secret else None,
                 "headers": {header: value.get_secret_value() for header, value in provider.headers.items()},
                 "timeout_seconds": provider.timeout_seconds,

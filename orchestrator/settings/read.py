@@ -135,4 +135,6 @@ def known_providers(variables: Mapping[str, str], found: Collected) -> None:
     providers = found.values.get("providers", {})
     for name, (variable, address) in KNOWN_PROVIDERS.items():
         if variables.get(variable, "").strip() and isinstance(providers, dict) and name not in providers:
-            found.put(("providers", name), {"base_url": address, "key": {"env": variable}}, Origin(variable))
+            found.put(
+                ("providers", name), {"type": name, "base_url": address, "key": {"env": variable}}, Origin(variable)
+            )

@@ -53,8 +53,23 @@ class Conversation(Spec):
     """The responses in order."""
 
 
+class Other(Spec):
+    """An answer to side calls of an agent, such as one for a title: it is no turn, and comes as often as it is asked for."""
+
+    match: str = Field(min_length=1)
+    """Regular expression that is found in the instructions (system prompt) or in the last message of such a request."""
+    text: str = ""
+    """The message."""
+    calls: tuple[ScriptedCall, ...] = ()
+    """Tool calls."""
+    usage: ScriptedUsage | None = None
+    """Tokens; four characters a token when absent."""
+
+
 class Script(Spec):
     """All conversations of one agent for one task."""
 
     conversations: tuple[Conversation, ...] = Field(min_length=1)
     """The ways to behave."""
+    others: tuple[Other, ...] = ()
+    """Answers to side calls; the first that matches a request answers it, whatever the conversation."""

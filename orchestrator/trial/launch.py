@@ -39,6 +39,7 @@ def request(run: str, planned: PlannedTrial, launch: int, crew: Crew) -> LaunchR
         user=planned.task.user,
         egress=egress_rules(planned.task.environment.network),
         bundles=_fetched(planned),
+        hosted_tools=planned.task.hosted_tools,
     )
 
 

@@ -84,8 +84,8 @@ def test_prompt_and_params_reach_the_model(world, tmp_path):
     _, _, _, events = play(world, tmp_path, turns(finish()), settings)
     request = next(event.data for event in events if event.type == "model_request")
     assert request["params"] == {"temperature": 0.25}
-    assert [message["content"] for message in request["messages"]] == ["Be terse.", "Please do it.\n"]
-    assert [tool["function"]["name"] for tool in request["tools"]] == ["shell", "finish"]
+    assert [message["parts"][0]["text"] for message in request["messages"]] == ["Be terse.", "Please do it.\n"]
+    assert [tool["name"] for tool in request["tools"]] == ["shell", "finish"]
 
 
 def test_a_text_answer_is_reminded_once_and_then_ends(world, tmp_path):

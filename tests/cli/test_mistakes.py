@@ -169,9 +169,9 @@ def test_a_spending_limit_is_an_amount(orchestrate, amount: str) -> None:
 
 def test_a_task_that_this_version_does_not_run_is_refused_by_name(orchestrate, suite: Path, tmp_path: Path) -> None:
     with (suite / "config-v2/task.yaml").open("a") as file:
-        file.write("trace: [{id: first, type: order, before: a, after: b}]\nhosted_tools: [web_search]\n")
+        file.write("trace: [{id: first, type: order, before: a, after: b}]\ntools: {allow: [shell]}\n")
     done = orchestrate("submit", "tasks/starter", "--agent", "oracle")
     assert done.returncode == 2
     assert "task config-v2: trace is not run by this version" in done.stderr
-    assert "task config-v2: hosted_tools is not run by this version" in done.stderr
+    assert "task config-v2: tools.allow is not run by this version" in done.stderr
     assert not (tmp_path / ".orchestrate/store/runs").exists()

@@ -11,6 +11,7 @@ from gateway_world import World
 from tcp_world import PodWorld
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "storage"))
+sys.path.insert(0, str(Path(__file__).parent / "dialects"))
 
 from s3_world import s3_url, seaweed
 

@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 from orchestrator.errors import GatewayError
+from orchestrator.gateway.dialects.chat import CHAT
 from orchestrator.gateway.provider import ModelCall, ProviderError
 from orchestrator.gateway.scripted import ScriptedProvider
 from orchestrator.spec.scripts import Script
@@ -26,7 +27,7 @@ def after(answers, last="go"):
 
 
 def play(provider, answers, attempt=0, last="go"):
-    return asyncio.run(provider.attempt(ModelCall(after(answers, last), attempt)))
+    return asyncio.run(provider.attempt(ModelCall(CHAT, after(answers, last), "m", attempt=attempt)))
 
 
 def text(answer):
@@ -38,7 +39,7 @@ TWO = script({"weight": 3, "turns": [{"text": "often"}]}, {"weight": 1, "turns":
 
 def test_the_seed_chooses_by_weight_and_always_in_the_same_way():
     async def all_seeds():
-        call = ModelCall(after(0))
+        call = ModelCall(CHAT, after(0), "m")
         return [text(await ScriptedProvider(TWO, seed).attempt(call)) for seed in range(400)]
 
     said = asyncio.run(all_seeds())

@@ -101,7 +101,8 @@ def hostile_state():
 
 def hostile_events():
     event = b'{"v":1,"seq":%d,"t":%d,"source":"gateway","type":"%s"%s}\n'
-    answer = ',"model":"m","finish_reason":"stop","message":{"role":"assistant","content":"\\u001b[2J[bold]hi\\u202e"}'
+    said = '{"role":"assistant","parts":[{"type":"text","text":"\\u001b[2J[bold]hi\\u202e"}]}'
+    answer = f',"model":"m","finish_reason":"stop","message":{said}'
     return (
         event % (0, 10, b"launch", b',"run":"run-1"')
         + event % (1, 12, b"model_response", answer.encode())

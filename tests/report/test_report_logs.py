@@ -45,27 +45,23 @@ def test_budgets_and_money_are_words(tmp_path):
 def test_a_stop_and_an_unknown_cost_are_said(tmp_path):
     budget, seal = printed(
         tmp_path,
-        ("budget", {"stopped": "step_cap", "end_in_s": 10, **COUNTERS}),
+        ("budget", {"reason": "step_cap", "end_in_s": 10, **COUNTERS}),
         ("seal", {**COUNTERS, "cost_nano_usd": None, "stopped": "step_cap"}),
     )
-    assert "stopped: step_cap, ends in 10s, 1 step" in budget
+    assert "reason: step_cap, ends in 10s, 1 step" in budget
     assert seal.endswith("cost unknown, stopped: step_cap")
 
 
-CALL = {"id": "c1", "type": "function", "function": {"name": "shell", "arguments": "{}"}}
+CALL = {"type": "tool_call", "id": "c1", "name": "shell", "arguments": "{}"}
 
 
 def test_an_answer_that_a_request_repeats_is_not_printed_again(tmp_path):
-    said = {"role": "assistant", "content": None, "tool_calls": [CALL]}
-    other = {
-        "role": "assistant",
-        "content": "",
-        "tool_calls": [{**CALL, "function": {"name": "rm", "arguments": "{}"}}],
-    }
+    said = {"role": "assistant", "parts": [CALL]}
+    other = {"role": "assistant", "parts": [{**CALL, "name": "rm"}]}
     lines = printed(
         tmp_path,
         ("model_response", {"model": "m", "finish_reason": "tool_calls", "message": said}),
-        ("model_request", {"model": "m", "total": 3, "messages": [said, {"role": "assistant", "content": ""}]}),
+        ("model_request", {"model": "m", "total": 3, "messages": [said, {"role": "assistant", "parts": []}]}),
         ("model_request", {"model": "m", "total": 4, "messages": [other]}),
     )
     assert not [line for line in lines if line.endswith("assistant:")]
@@ -77,3 +73,16 @@ def test_a_cut_text_names_the_command_that_shows_it(tmp_path):
     assert lines[-2] == "… 1 more line"
     assert lines[-1].startswith("in full, as JSON: ")
     assert lines[-1].endswith(" logs run-1 fix@sly:1 --json")
+
+
+def test_what_broke_off_and_what_does_not_fit_is_said(tmp_path):
+    picture = {"type": "media", "media_type": "image/png", "url": None, "sha256": "ab", "bytes": 3}
+    message = {"role": "assistant", "parts": [{"type": "text", "text": "half"}, picture]}
+    lines = printed(
+        tmp_path,
+        ("model_response", {"model": "m", "finish_reason": None, "message": message, "broken": True}),
+        ("tool_call", {"name": "shell", "arguments": "{}", "known": True, "valid": False, "problem": "x is missing"}),
+    )
+    assert lines[0].endswith("m, broke off")
+    assert lines[1:3] == ["│ half", "│ [image/png]"]
+    assert "shell (arguments do not fit: x is missing)" in lines[3]

@@ -108,7 +108,7 @@ def test_logs_are_readable_and_the_raw_events_are_whole(tmp_path):
     text, (events, missing) = printed(lambda store, data, console: show_logs(store, data, TRIAL, console), tmp_path)
     assert missing == ""
     assert [event["type"] for event in events] == ["launch", "model_response", "tool_call", "seal"]
-    assert events[1]["message"]["content"] == "\x1b[2J[bold]hi\u202e"
+    assert events[1]["message"]["parts"][0]["text"] == "\x1b[2J[bold]hi\u202e"
     assert r"│ \x1b[2J[bold]hi\u202e" in text
     assert "    2.00s  model_response" in text
     assert (

@@ -161,6 +161,10 @@ def test_keys_are_read_and_never_shown(tmp_path: Path) -> None:
     assert told["one"]["headers"] == {"X-Key": f"{SECRET}-header"}
     assert told["two"]["key"] == f"{SECRET}-file"
     assert told["openai"] == {
+        "type": "openai",
+        "query": {},
+        "endpoints": None,
+        "region": None,
         "base_url": "https://api.openai.com/v1",
         "key": f"{SECRET}-openai",
         "headers": {},

@@ -1,0 +1,76 @@
+"""A streamed answer on its way to an agent: written as it comes, as fast as the agent reads and no faster.
+
+Nothing is kept here: while the agent does not read, the model is not read either. An agent that hangs up, or keeps its model waiting for
+too long, is gone from then on: the call belongs to the launch and not to the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from aiohttp import web
+
+from orchestrator.gateway.dialects.base import ServerEvent
+
+
+class AgentStream:
+    """The agent's end of one stream."""
+
+    def __init__(self, request: web.BaseRequest, headers: Callable[[], Mapping[str, str]], patience_s: float) -> None:
+        self._request = request
+        self._headers = headers
+        self._left_s = patience_s
+        self._response: web.StreamResponse | None = None
+        self.gone = False
+        """Nobody reads it any more."""
+        self.stalled = False
+        """It is gone because it was too slow."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether the agent has got something."""
+        return self._response is not None
+
+    async def send(self, events: Iterable[ServerEvent]) -> None:
+        """Write events, if there are any and somebody reads them."""
+        data = b"".join(event.encoded() for event in events)
+        if not data or self.gone:
+            return
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(self._left_s):
+                await (await self._prepared()).write(data)
+        except TimeoutError:
+            self.gone = self.stalled = True
+            if self._request.transport is not None:
+                self._request.transport.abort()
+        except OSError:
+            self.gone = True
+        self._left_s -= time.monotonic() - began
+
+    async def end(self) -> web.StreamResponse:
+        """End the answer and return it. It must have begun."""
+        response = await self._prepared()
+        if self.gone:
+            response.force_close()
+            return response
+        try:
+            async with asyncio.timeout(max(self._left_s, 0)):
+                await response.write_eof()
+        except OSError:  # a timeout is one
+            self.gone = True
+            response.force_close()
+        return response
+
+    async def _prepared(self) -> web.StreamResponse:
+        if self._response is None:
+            headers = {
+                "Content-Type": "text/event-stream; charset=utf-8",
+                "Cache-Control": "no-cache",
+                **self._headers(),
+            }
+            self._response = web.StreamResponse(headers=headers)
+            await self._response.prepare(self._request)
+        return self._response
