@@ -26,6 +26,7 @@ from orchestrator.records import keys
 from orchestrator.records.ids import TrialId, launch_id
 from orchestrator.records.manifest import ManifestTask, RunManifest
 from orchestrator.records.state import FrozenState
+from orchestrator.records.usage import NOTHING_USED
 from orchestrator.records.verdict import CheckResult, GradingError, Verdict
 from orchestrator.spec.base import digest
 from orchestrator.spec.checks import AnyOfCheck, AskedCheck, Check, CommandCheck, FinalCheck, Invariant
@@ -95,6 +96,7 @@ async def _evaluate(
         grader_digest=grader,
         grader_version=grading.version,
         result="grader_error",
+        judge_usage=NOTHING_USED,  # this version asks no judge
     )
     name = launch_id(run, trial, outcome.launch)
     try:

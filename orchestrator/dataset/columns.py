@@ -64,7 +64,8 @@ def _ending(*, nullable: bool) -> tuple[Column, ...]:
     )
 
 
-def _spent(*, nullable: bool) -> tuple[Column, ...]:
+def _spent(*, nullable: bool, since: int) -> tuple[Column, ...]:
+    """Return the columns of what was used; ``since`` is the version that first had the latest of them."""
     counted = "null: no launch ended" if nullable else "never null"
     return (
         Column("steps", "int64", f"Model responses; {counted}.", nullable=nullable),
@@ -72,9 +73,19 @@ def _spent(*, nullable: bool) -> tuple[Column, ...]:
         Column("uncached_input", "int64", "Input tokens that no cache served; null: not recorded.", nullable=True),
         Column("cache_read", "int64", "Input tokens read from a cache.", nullable=True),
         Column("cache_write", "int64", "Input tokens written to a cache.", nullable=True),
+        Column(
+            "cache_write_1h", "int64", "The part of cache_write that is kept for an hour.", nullable=True, since=since
+        ),
         Column("output", "int64", "Output tokens, reasoning included.", nullable=True),
         Column("reasoning", "int64", "The reasoning part of output.", nullable=True),
         Column("cost_nano_usd", "int64", "Cost in 10**-9 US dollars; null: a price is unknown.", nullable=True),
+        Column(
+            "user_cost_nano_usd",
+            "int64",
+            "Cost of the simulated user, not part of cost_nano_usd; null: not known.",
+            nullable=True,
+            since=since,
+        ),
         Column("price_table", "word", "Digest of the price table; null: no price was known.", nullable=True),
         Column("started_at", "time", "When the agent's process started; null: not recorded.", nullable=True),
         Column("ended_at", "time", "When its tree was seen dead.", nullable=True),
@@ -153,7 +164,14 @@ TRIALS = Table(
         *_ending(nullable=True),
         Column("confidence", "float64", "How sure the agent said it was, 0 to 1.", nullable=True),
         Column("confidence_word", "word", "Or its word for it.", CONFIDENCES, nullable=True),
-        *_spent(nullable=True),
+        *_spent(nullable=True, since=3),
+        Column(
+            "judge_cost_nano_usd",
+            "int64",
+            "Cost of the judges of the verdict that counts; null: no verdict, or not known.",
+            nullable=True,
+            since=3,
+        ),
         Column(
             "spent_nano_usd",
             "int64",
@@ -180,7 +198,7 @@ LAUNCHES = Table(
         *_ending(nullable=False),
         Column("cause", "word", "For infra: the word under which equal failures are counted.", nullable=True),
         Column("error", "text", "For infra: what failed, in one line.", nullable=True),
-        *_spent(nullable=False),
+        *_spent(nullable=False, since=2),
         Column("state_sha256", "bin32", "Digest of the frozen state; null: none.", nullable=True),
         Column("entries_key", "text", "Store key of the list of frozen entries.", nullable=True),
         Column("changes_key", "text", "Store key of the tar of changed entries.", nullable=True),
@@ -212,7 +230,7 @@ STEPS = Table(
         Column("model", "word", "Model id: as it came back, or for a failed call as asked for.", nullable=True),
         Column("finish_reason", "word", "Why the response ended.", nullable=True),
         Column("seconds", "float64", "Time to the whole response, retries included.", nullable=True),
-        Column("output", "int64", "Output tokens that the provider reported.", nullable=True),
+        Column("output", "int64", "Output tokens that the provider reported, reasoning included.", nullable=True),
         Column("tool", "word", "Name of the tool, at most 200 characters.", nullable=True),
         Column("call", "text", "Id of the tool call, at most 200 characters.", nullable=True),
         Column("known", "bool", "Whether the request offered that tool.", nullable=True),
@@ -221,6 +239,14 @@ STEPS = Table(
         Column("arguments_chars", "int64", "Characters of the arguments.", nullable=True),
         Column("result_chars", "int64", "Characters of the result; null: none was reported.", nullable=True),
         Column("code", "word", "Short word of a failed call or refusal.", nullable=True),
+        Column("asked", "word", "Model that was asked for, as provider/name.", nullable=True, since=2),
+        Column("uncached_input", "int64", "Input tokens that no cache served.", nullable=True, since=2),
+        Column("cache_read", "int64", "Input tokens read from a cache.", nullable=True, since=2),
+        Column("cache_write", "int64", "Input tokens written to a cache.", nullable=True, since=2),
+        Column("cache_write_1h", "int64", "The part of cache_write that is kept for an hour.", nullable=True, since=2),
+        Column("reasoning", "int64", "The reasoning part of output.", nullable=True, since=2),
+        Column("estimated", "bool", "Whether the tokens are a guess by size.", nullable=True, since=2),
+        Column("cost_nano_usd", "int64", "Cost of the response in 10**-9 US dollars.", nullable=True, since=2),
         Column("wellformed", "bool", "Whether the arguments are a JSON object.", nullable=True, since=2),
         Column("outcome", "word", "What came of the call; null: nobody said.", CALL_OUTCOMES, nullable=True, since=2),
         Column(

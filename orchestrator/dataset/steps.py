@@ -30,6 +30,7 @@ NAME_CHARS = 200
 _BIGGEST_INT = 2**63 - 1
 
 
+_BUCKETS = ("uncached_input", "cache_read", "cache_write", "cache_write_1h", "reasoning", "cost_nano_usd")
 TRAJECTORIES = 2
 """Trajectories that are read at one time: each may be large."""
 
@@ -121,6 +122,9 @@ class _Walk:
         reported = usage if isinstance(usage, dict) else {}
         output = counted.get("output", reported.get("completion_tokens", reported.get("output_tokens")))
         return {
+            **{bucket: count(counted.get(bucket)) for bucket in _BUCKETS},
+            "asked": asked.get("model"),
+            "estimated": _flag(data.get("estimated")),
             "step": self._responses,
             "model": name(data.get("model")) or asked.get("model"),
             "finish_reason": name(data.get("finish_reason")),

@@ -13,6 +13,7 @@ from orchestrator.gateway.launch import Launch
 from orchestrator.interfaces import ObjectStore
 from orchestrator.records import keys
 from orchestrator.records.outcome import Seal
+from orchestrator.records.usage import NOTHING_USED
 
 _PIECE = 1 << 20
 
@@ -63,6 +64,7 @@ async def _record(launch: Launch, store: ObjectStore) -> Seal:
         launch=launch.body.launch,
         trajectory=blob,
         usage=launch.meter.usage,
+        user_usage=NOTHING_USED,  # users are scripted: they ask no model
         steps=launch.meter.steps,
         tool_calls=launch.meter.tool_calls,
         waiting_s=waiting_s,

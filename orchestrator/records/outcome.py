@@ -37,6 +37,8 @@ class Seal(Record):
     """The closed trajectory file."""
     usage: Usage
     """Everything the launch's model calls used."""
+    user_usage: Usage | None = None
+    """What the simulated user's model calls used, not part of ``usage``; None: not known."""
     steps: int = Field(ge=0)
     """Model responses."""
     tool_calls: int = Field(ge=0)
@@ -111,6 +113,8 @@ class Outcome(Record):
     """The closed trajectory."""
     usage: Usage
     """What the model calls used."""
+    user_usage: Usage | None = None
+    """What the simulated user's model calls used, not part of ``usage``; None: not known."""
     steps: int = Field(default=0, ge=0)
     """Model responses."""
     tool_calls: int = Field(default=0, ge=0)

@@ -9,6 +9,7 @@ from pydantic import Field, JsonValue
 from orchestrator.records.base import Record
 from orchestrator.records.outcome import Outcome
 from orchestrator.records.state import EndedAs, Finding
+from orchestrator.records.usage import Usage
 from orchestrator.spec.task import Expect
 
 
@@ -69,6 +70,8 @@ class Verdict(Record):
     """Invariants, in order."""
     findings: tuple[Finding, ...] = ()
     """What the grader noticed."""
+    judge_usage: Usage | None = None
+    """What the judges' model calls used; None: not known."""
 
 
 TrialResult = Literal[

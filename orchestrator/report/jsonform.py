@@ -67,6 +67,8 @@ def _agent(agent: AgentSummary) -> dict[str, Any]:
         "pass_at_k": {str(k): rate_json(rate) for k, rate in agent.pass_at_k.items()},
         "pass_hat_k": {str(k): rate_json(rate) for k, rate in agent.pass_hat_k.items()},
         "cost_usd": dist_json(agent.cost_usd),
+        "user_cost_usd": dist_json(agent.user_cost_usd),
+        "judge_cost_usd": dist_json(agent.judge_cost_usd),
         "latency_s": dist_json(agent.latency_s),
         "waiting_s": dist_json(agent.waiting_s),
         "steps": dist_json(agent.steps),

@@ -13,6 +13,7 @@ from orchestrator.records.ids import TrialId
 from orchestrator.records.manifest import ManifestAgent, ManifestTask, RunManifest
 from orchestrator.records.outcome import Outcome
 from orchestrator.records.termination import REASONS, TerminationReason
+from orchestrator.records.usage import Usage
 from orchestrator.records.verdict import TrialResult
 from orchestrator.report.select import first_failure
 from orchestrator.report.text import plural
@@ -85,6 +86,10 @@ class AgentSummary:
     pass_at_k: dict[int, Rate]
     pass_hat_k: dict[int, Rate]
     cost_usd: Dist
+    user_cost_usd: Dist
+    """Of the simulated user, not part of ``cost_usd``."""
+    judge_cost_usd: Dist
+    """Of the judges, not part of ``cost_usd``."""
     latency_s: Dist
     """Working time in seconds."""
     waiting_s: Dist
@@ -285,7 +290,9 @@ def _agent(name: str, digest: str, rows: Sequence[TrialRow], suite: _Suite, meas
         pass_rate=suite.pass_rate,
         pass_at_k=suite.at,
         pass_hat_k=suite.hat,
-        cost_usd=_over_graded(rows, lambda row: row.outcome.usage.cost_nano_usd if row.outcome else None, unit=1e9),
+        cost_usd=_costs(rows, lambda row: row.outcome.usage if row.outcome else None),
+        user_cost_usd=_costs(rows, lambda row: row.outcome.user_usage if row.outcome else None),
+        judge_cost_usd=_costs(rows, lambda row: row.verdict.judge_usage if row.verdict else None),
         latency_s=_over_graded(rows, lambda row: row.outcome.working_s if row.outcome else None),
         waiting_s=_over_graded(rows, lambda row: row.outcome.waiting_s if row.outcome else None),
         steps=_over_graded(rows, lambda row: row.outcome.steps if row.outcome else None),
@@ -315,6 +322,11 @@ def _ended(rows: Iterable[TrialRow], reason: TerminationReason) -> tuple[TrialId
 
 def _over_graded(rows: Iterable[TrialRow], value: Callable[[TrialRow], float | None], unit: float = 1) -> Dist:
     return distribution([value(row) for row in rows if _counts_here(row)], unit=unit)
+
+
+def _costs(rows: Iterable[TrialRow], usage: Callable[[TrialRow], Usage | None]) -> Dist:
+    """Return the costs of graded trials in US dollars."""
+    return _over_graded(rows, lambda row: used.cost_nano_usd if (used := usage(row)) else None, unit=1e9)
 
 
 def _counts_here(row: TrialRow) -> bool:

@@ -212,6 +212,10 @@ def _cost(summary: Summary, console: Console) -> None:
             ]
         )
     show_table(console, columns, rows)
+    for agent in summary.agents:
+        beside = {"simulated user": agent.user_cost_usd, "judges": agent.judge_cost_usd}
+        if spent := [f"{who} {_money(cost)}" for who, cost in beside.items() if cost.total]:
+            say(console, f"  {agent.agent}, beside that: {', '.join(spent)}")
     found: dict[str, list[str]] = {}
     for agent in summary.agents:
         if agent.unpriced:

@@ -237,6 +237,7 @@ async def _outcome(run: str, planned: PlannedTrial, launch: int, crew: Crew, see
         output=seen.frozen.output_blob,
         trajectory=seen.seal.trajectory,
         usage=seen.seal.usage,
+        user_usage=seen.seal.user_usage,
         steps=seen.seal.steps,
         tool_calls=seen.seal.tool_calls,
         models=seen.seal.models,

@@ -100,6 +100,21 @@ def test_results_of_the_gateway_are_joined_by_number_and_reported_ones_by_id():
     ]
 
 
+def test_tokens_and_cost_are_those_that_were_counted():
+    tokens = {"uncached_input": 1, "cache_read": 2, "cache_write": 3, "cache_write_1h": 1, "output": 5, "reasoning": 4}
+    answer = {"request": 0, "model": "m-1", "tokens": {**tokens, "cost_nano_usd": 9}, "estimated": False}
+    nonsense = {"request": 0, "tokens": {"uncached_input": -1, "cost_nano_usd": 2**63}}
+    rows = step_rows(
+        events(
+            ("model_request", "agent", {"model": "x/m"}),
+            ("model_response", "gateway", answer),
+            ("model_response", "gateway", nonsense),
+        )
+    )
+    assert rows[0].items() >= {**tokens, "cost_nano_usd": 9, "estimated": False, "asked": "x/m", "model": "m-1"}.items()
+    assert rows[1].items() >= {"uncached_input": None, "cost_nano_usd": None, "estimated": None}.items()
+
+
 def test_output_is_what_was_counted_before_what_was_reported():
     counted = {"tokens": {"output": 7}, "usage": {"completion_tokens": 9}}
     rows = step_rows(

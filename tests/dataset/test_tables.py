@@ -20,6 +20,7 @@ from orchestrator.errors import StoreError
 from orchestrator.records.event import Event
 from orchestrator.records.ids import TrialId
 from orchestrator.records.state import FinalAnswer
+from orchestrator.records.usage import Usage
 from orchestrator.report.jsonform import as_json
 from orchestrator.report.summary import summarise
 from orchestrator.storage.file import FileStore
@@ -120,6 +121,16 @@ def test_an_unknown_price_is_null_and_never_zero():
     assert (known["cost_nano_usd"], known["spent_nano_usd"]) == (7, 12)
     unknown = only(tables([lost, outcome("run-1", FIX, launch=2, cost=None)])["trials"])
     assert (unknown["cost_nano_usd"], unknown["spent_nano_usd"]) == (None, None)
+
+
+def test_what_users_and_judges_cost_is_in_columns_of_its_own():
+    used = outcome("run-1", FIX, cost=7, user_usage=Usage(cost_nano_usd=3))
+    found = tables([used], [verdict("run-1", FIX, judge_usage=Usage(cost_nano_usd=5))])
+    row, launch = only(found["trials"]), only(found["launches"])
+    assert (row["cost_nano_usd"], row["user_cost_nano_usd"], row["judge_cost_nano_usd"]) == (7, 3, 5)
+    assert (row["spent_nano_usd"], launch["user_cost_nano_usd"]) == (7, 3)
+    unknown = only(tables([outcome("run-1", FIX, cost=1 << 63)], [verdict("run-1", FIX)])["trials"])
+    assert [unknown[f"{who}cost_nano_usd"] for who in ("", "user_", "judge_")] == [None, None, None]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from run_builder import agent, manifest, outcome, quarantined, task, verdict
 
 from orchestrator.dataset.rows import assemble
 from orchestrator.records.ids import TrialId
+from orchestrator.records.usage import NOTHING_USED, Usage
 from orchestrator.report.jsonform import as_json
 from orchestrator.report.summary import RESULTS, Counts, summarise
 from orchestrator.settings import Price
@@ -29,10 +30,18 @@ def made_of(plan, *, samples=None, **more):
             reasons = {"infra": "infra_lost", "cancelled": "cancelled", "abstained": "declined"}
             ended = "declined" if word == "abstained" else None
             outcomes.append(
-                outcome(RUN, trial, reason=reasons.get(word, "completed"), ended_as=ended, cost=more.get("cost", 0))
+                outcome(
+                    RUN,
+                    trial,
+                    reason=reasons.get(word, "completed"),
+                    ended_as=ended,
+                    cost=more.get("cost", 0),
+                    user_usage=more.get("user"),
+                )
             )
             if word in {"passed", "failed", "grader_error", "abstained"}:
-                verdicts.append(verdict(RUN, trial, "failed" if word == "abstained" else word))
+                said = "failed" if word == "abstained" else word
+                verdicts.append(verdict(RUN, trial, said, judge_usage=more.get("judges")))
     fields = {name: value for name, value in more.items() if name in {"quarantine", "run"}}
     made = agent("careful", models=more.get("models", {}), prices=more.get("prices", {}))
     return assemble(manifest(tasks, [made], **fields), outcomes, verdicts)
@@ -112,6 +121,18 @@ def test_unknown_cost_is_not_zero():
     assert (found.n, found.missing, found.total, found.mean) == (0, 2, None, None)
     assert "unknown (0 of 2 priced)" in text_of(data=data)
     assert "prices" not in text_of(data=data)
+
+
+def test_users_and_judges_are_paid_beside_the_agent():
+    spent = {"user": Usage(cost_nano_usd=250_000_000), "judges": Usage(cost_nano_usd=500_000_000)}
+    data = made_of({"a": ["passed", "failed"]}, cost=10**9, **spent)
+    found = first(data)
+    assert (found.cost_usd.total, found.user_cost_usd.total, found.judge_cost_usd.total) == (2, 0.5, 1)
+    assert "careful, beside that: simulated user $0.50, judges $1.00" in text_of(data=data)
+    for nothing in ({}, {"user": NOTHING_USED, "judges": NOTHING_USED}):
+        assert "beside that" not in text_of(data=made_of({"a": ["passed"]}, **nothing))
+    assert first(made_of({"a": ["passed"]})).user_cost_usd.missing == 1
+    assert first(made_of({"a": ["passed"]}, user=NOTHING_USED)).user_cost_usd.total == 0
 
 
 def test_an_unknown_cost_names_the_models_that_need_a_price():
