@@ -18,9 +18,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from orchestrator.dataset.query import QueryResult
+    from orchestrator.exports.write import Wish
     from orchestrator.settings import Settings
 
-FormatOption = Annotated[str, typer.Option("--format", metavar="FORMAT", help="parquet, csv or delta.")]
+FormatOption = Annotated[
+    str,
+    typer.Option("--format", metavar="FORMAT", help="Rows: parquet, csv, delta. Trials: otel, atif, inspect."),
+]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -47,12 +51,37 @@ def rebuild(run: RunArgument, store: StoreOption = None, as_json: JsonOption = F
 
 def export(
     run: RunArgument,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="New or empty folder.")],
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="New or empty folder.")] = None,
     kind: FormatOption = "parquet",
+    endpoint: Annotated[
+        str | None,
+        typer.Option("--endpoint", metavar="URL", help="With otel: send it to this collector (OTLP over HTTP)."),
+    ] = None,
+    without_content: Annotated[
+        bool,
+        typer.Option("--without-content", help="Of trials: leave out prompts, answers, arguments, results, evidence."),
+    ] = False,
     store: StoreOption = None,
 ) -> None:
-    """Write a run's rows into a folder, one file for each table."""
-    run_async(_export(run, kind, out, settings_from(store=store)))
+    """Write a run's rows, or its trials, for other programs.
+
+    Rows are one file for each table.
+    otel: OpenTelemetry spans, also sent to a collector; OTEL_EXPORTER_OTLP_HEADERS has its headers. atif: one trajectory for each trial.
+    inspect: one .eval log for each agent.
+    """
+    from orchestrator.exports.write import TRACE_FORMATS, Wish
+    from orchestrator.settings import otlp_headers
+
+    settings = settings_from(store=store)
+    for name in TRACE_FORMATS:
+        if kind == name:
+            wish = Wish(kind=name, folder=out, endpoint=endpoint, headers=otlp_headers(), content=not without_content)
+            run_async(_export_traces(run, wish, settings))
+            return
+    if out is None or endpoint is not None or without_content:
+        msg = "rows are written into a folder: name a new one with --out DIR; --endpoint and --without-content are for trials"
+        raise typer.BadParameter(msg, param_hint="--format")
+    run_async(_export(run, kind, out, settings))
 
 
 async def _query(sql: str, settings: Settings, *, as_json: bool) -> None:
@@ -181,3 +210,20 @@ async def _export(text: str, kind: str, folder: Path, settings: Settings) -> Non
     run = await resolve_run(store, text)
     for name, count in (await export_run(store, run, checked, folder, part_cache(settings))).items():
         print(f"{file_of(folder, name, checked)}: {plural(count, 'row')}")
+
+
+async def _export_traces(text: str, wish: Wish, settings: Settings) -> None:
+    from orchestrator import wiring
+    from orchestrator.dataset.rows import collect
+    from orchestrator.exports.write import export_traces
+    from orchestrator.report.select import resolve_run
+    from orchestrator.report.text import named, plural
+
+    store = wiring.object_store(settings.store)
+    data = await collect(store, await resolve_run(store, text))
+    done = await export_traces(wiring.event_reader(store), data, wish)
+    for why in sorted({why for _, why in done.left_out}):
+        trials = [trial for trial, reason in done.left_out if reason == why]
+        print(f"note: {plural(len(trials), 'trial')} left out, {why}: {named(trials)}", file=sys.stderr)
+    where = [*([str(wish.folder)] if wish.folder else []), *([wish.endpoint] if wish.endpoint else [])]
+    print(f"{plural(done.trials, 'trial')} of {data.manifest.run} to {' and '.join(where)}")

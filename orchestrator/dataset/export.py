@@ -35,7 +35,7 @@ def check_format(name: str) -> Format:
                 )
                 raise RefusedError(msg)
             return known
-    msg = f"no format {name!r}; there are {', '.join(FORMATS)}"
+    msg = f"no format {name!r}; there are {', '.join(FORMATS)}, otel, atif and inspect"
     raise SpecError(msg)
 
 
@@ -54,7 +54,7 @@ async def export_run(store: ObjectStore, run: str, kind: Format, folder: Path, c
     if run not in snapshot.runs:
         msg = f"run {run} is not in the dataset; put it there with: orchestrate rebuild {run}"
         raise SpecError(msg)
-    _prepare(folder)
+    prepare_folder(folder)
     files = PartFiles(store, cache)
     counts = {}
     for name in TABLES:
@@ -67,7 +67,8 @@ async def export_run(store: ObjectStore, run: str, kind: Format, folder: Path, c
     return counts
 
 
-def _prepare(folder: Path) -> None:
+def prepare_folder(folder: Path) -> None:
+    """Make the folder, or take it when it is empty. Raises SpecError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):

@@ -10,6 +10,7 @@ from orchestrator.settings.environment import (
     build_variables,
     engine_variables,
     local_ray_variables,
+    otlp_headers,
     ray_address,
     set_variables,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "engine_variables",
     "load_settings",
     "local_ray_variables",
+    "otlp_headers",
     "ray_address",
     "set_variables",
     "settings_of",

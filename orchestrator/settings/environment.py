@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import unquote
 
 _ENGINE_VARIABLES = {
     *(
@@ -46,6 +47,12 @@ _BUILD_VARIABLES = re.compile(
 def build_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the variables that an agent's build command is started with. Keys of model providers and of stores are not among them."""
     return {name: value for name, value in variables(environ).items() if _BUILD_VARIABLES.fullmatch(name)}
+
+
+def otlp_headers(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the headers that a collector wants to be shown: ``NAME=VALUE,NAME=VALUE``, URL-encoded, as OpenTelemetry has it."""
+    pairs = (pair.partition("=") for pair in variables(environ).get("OTEL_EXPORTER_OTLP_HEADERS", "").split(","))
+    return {unquote(name.strip()): unquote(value.strip()) for name, _, value in pairs if name.strip()}
 
 
 def ray_address() -> str | None:

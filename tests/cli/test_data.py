@@ -47,6 +47,11 @@ def test_a_run_can_be_asked_about_rebuilt_and_exported(orchestrate, in_process, 
     assert exported.stdout.splitlines()[:2] == ["rows/runs.csv: 1 row", "rows/trials.csv: 2 rows"]
     assert len((tmp_path / "rows/trials.csv").read_text().splitlines()) == 3
     assert in_process("export", "r1", "--format", "xlsx", "--out", "more").returncode == 2
+    assert in_process("export", "r1", "--format", "csv").returncode == 2
+    for kind, count in (("otel", 2), ("atif", 2), ("inspect", 2)):
+        exported = in_process("export", "r1", "--format", kind, "--out", kind)
+        assert exported.stdout == f"2 trials of r1 to {kind}\n", exported.stderr
+        assert len(list((tmp_path / kind).iterdir())) == count
 
 
 @pytest.mark.timeout(120)

@@ -1,0 +1,6 @@
+"""The hand-made run of the tests of rows serves here too."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "dataset"))
