@@ -9,6 +9,7 @@ from pathlib import Path
 import aiohttp
 from pydantic import ValidationError
 
+from orchestrator.gateway.bedrock import BedrockProvider
 from orchestrator.gateway.calls import Route
 from orchestrator.gateway.config import ProviderConfig
 from orchestrator.gateway.limiter import Limiter
@@ -22,7 +23,11 @@ from orchestrator.settings import ProviderType
 from orchestrator.spec.agent import is_scripted
 from orchestrator.spec.scripts import Script
 
-_TYPES: dict[ProviderType, type[HttpProvider]] = {"openai": HttpProvider, "anthropic": AnthropicProvider}
+_TYPES: dict[ProviderType, type[HttpProvider]] = {
+    "openai": HttpProvider,
+    "anthropic": AnthropicProvider,
+    "bedrock": BedrockProvider,
+}
 
 
 class Models:

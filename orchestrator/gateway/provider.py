@@ -99,9 +99,15 @@ class Provider(Protocol):
 
 RETRYABLE_STATUSES = frozenset({408, 409, 425, 429})
 _OVERLOADED = frozenset({429, 529})
-_OVERLOAD_CODES = frozenset({"overloaded_error", "rate_limit_error", "rate_limit_exceeded", "ThrottlingException"})
+_OVERLOAD_CODES = frozenset({"overloaded_error", "rate_limit_error", "rate_limit_exceeded", "throttlingException"})
 _CONTEXT_CODES = frozenset({"context_length_exceeded", "context_window_exceeded", "model_context_window_exceeded"})
-_CONTEXT_WORDS = ("prompt is too long", "maximum context length", "exceed context limit", "context window")
+_CONTEXT_WORDS = (
+    "prompt is too long",
+    "input is too long",
+    "maximum context length",
+    "exceed context limit",
+    "context window",
+)
 """How providers say it that have no code of its own for it."""
 _STATUS_OF_CODE = {
     "overloaded_error": 529,
@@ -112,7 +118,6 @@ _STATUS_OF_CODE = {
     "invalid_request_error": 400,
     "invalid_prompt": 400,
     "request_too_large": 413,
-    "ThrottlingException": 429,
     "throttlingException": 429,
     "validationException": 400,
 }

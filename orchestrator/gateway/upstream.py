@@ -14,9 +14,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, Protocol
+from urllib.parse import urlencode
 
 import aiohttp
 import orjson
+from yarl import URL
 
 from orchestrator.gateway.body import within_depth
 from orchestrator.gateway.config import ProviderConfig
@@ -116,10 +118,9 @@ class HttpProvider:
 
     async def sending(self, call: ModelCall, body: dict[str, Any], path: str) -> Sending:
         """Return the request for a call. Raises ProviderError when there is nothing to show the provider."""
-        query = self._config.query
         url = self._config.base_url.rstrip("/") + path
-        if query:
-            url += "?" + "&".join(f"{name}={value}" for name, value in query.items())
+        if self._config.query:
+            url += f"?{urlencode(self._config.query)}"
         headers = {**call.headers, **self.credentials(call.dialect)}
         return Sending(url, orjson.dumps(body), headers)
 
@@ -151,7 +152,7 @@ class HttpProvider:
         }
         try:
             async with self._session.post(
-                sending.url,
+                URL(sending.url, encoded=True),  # a signature holds for the address as it is spelled
                 data=sending.data,
                 headers=headers,
                 allow_redirects=False,
