@@ -23,9 +23,10 @@ from orchestrator.gateway.provider import ModelCall, ProviderError, told_in_stre
 from orchestrator.gateway.refusal import Refusal
 from orchestrator.gateway.transcript import Answered, Asked
 from orchestrator.gateway.upstream import MOST_DEPTH
-from orchestrator.gateway.usage import estimate
+from orchestrator.gateway.usage import estimate, other_service
 from orchestrator.records.prices import priced
 from orchestrator.records.usage import Usage
+from orchestrator.settings import Price
 
 _READ_ON_SECONDS = 60.0
 """How long a stream is read that nobody reads any more, for the tokens that it reports at its end."""
@@ -285,7 +286,7 @@ class _Call:
 
     def _usage(self, answer: Mapping[str, Any], tokens: Usage | None, *, broken: bool) -> tuple[Usage, bool]:
         """Return what a call has used, and whether that is an estimate."""
-        price = self._launch.body.prices.get(self._route.model)
+        price = self._price(answer)
         if tokens is not None and not broken:
             return priced(tokens, price), False
         characters = self._reader.characters if self._reader is not None else len(orjson.dumps(answer))
@@ -299,6 +300,16 @@ class _Call:
                 tokens.model_copy(update={"output": max(tokens.output, guess.output)}) if tokens else guess, price
             ), True
         return self._guess(characters), True
+
+    def _price(self, answer: Mapping[str, Any]) -> Price | None:
+        price, service = self._launch.body.prices.get(self._route.model), other_service(answer)
+        if price is None or service is None:
+            return price
+        said = (
+            f"{self._route.model} answered by the service {printable(service, 40)!r}, of which the price is not known"
+        )
+        self._launch.findings.add("price_unknown", said)
+        return None
 
     def _guess(self, characters: int) -> Usage:
         said = f"{self._route.model} reported no usable token counts; they are estimated"

@@ -51,7 +51,7 @@ class Models:
 
     async def _route(self, model: str, body: LaunchBody) -> Route:
         if body.budgets.max_cost_usd is not None and model not in body.prices:
-            msg = f"the task limits the cost, and model {model} has no price; give one in the agent file (`prices`)"
+            msg = f"the task limits the cost, and model {model} has no price; give it in the agent file or in orchestrate.toml (`prices`)"
             raise Refusal(400, "unpriced_model", msg)
         if is_scripted(model):
             return Route(model, ScriptedProvider(await self._script(body), body.seed), self._scripted)

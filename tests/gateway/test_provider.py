@@ -166,6 +166,23 @@ def test_an_answer_without_usage_is_estimated_and_its_cost_unknown(world):
     assert [finding.type for finding in seal.findings] == ["usage_missing"]
 
 
+@pytest.mark.parametrize("more", [{"service_tier": "priority"}, {"usage": {**ANSWER["usage"], "speed": "fast"}}])
+def test_an_answer_by_a_service_with_other_prices_has_an_unknown_cost(world, more):
+    _, seal, _, _ = play(world, [lambda _: {**ANSWER, **more}], prices={"openai/gpt-x": Price(input=1.0, output=1.0)})
+    assert seal.usage.total == 120
+    assert seal.usage.cost_nano_usd is None
+    assert [finding.type for finding in seal.findings] == ["price_unknown"]
+
+
+@pytest.mark.parametrize("word", ["default", "standard", "on_demand", None, 7])
+def test_the_standard_service_has_the_known_prices(world, word):
+    _, seal, _, _ = play(
+        world, [lambda _: {**ANSWER, "service_tier": word}], prices={"openai/gpt-x": Price(input=1.0, output=1.0)}
+    )
+    assert seal.usage.cost_nano_usd == 120_000
+    assert seal.findings == ()
+
+
 def test_calls_wait_their_turn_at_a_provider(world):
     busy = 0
     most = 0
