@@ -114,7 +114,7 @@ def _parsed(arguments: str) -> Any:
         value = orjson.loads(arguments)
     except orjson.JSONDecodeError:
         return arguments
-    return value if within_depth(value, MOST_DEPTH) else arguments
+    return value if within_depth([value], MOST_DEPTH) else arguments
 
 
 def _raise(value: dict[str, Any]) -> None:

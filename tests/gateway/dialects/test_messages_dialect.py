@@ -147,6 +147,15 @@ def test_an_answer_that_is_cut_keeps_the_arguments_that_came():
     assert not reader.done
 
 
+@pytest.mark.parametrize("arguments", ["1", "[", "[" * 300 + "]" * 300])
+def test_arguments_that_are_no_object_stay_what_they_are(arguments):
+    reader = MESSAGES.reader({})
+    reader.take(event("content_block_start", index=0, content_block={"type": "tool_use", "id": "a", "input": {}}))
+    reader.take(event("content_block_delta", index=0, delta={"type": "input_json_delta", "partial_json": arguments}))
+    (call,) = MESSAGES.reply(reader.answer()).calls
+    assert call["arguments"] == arguments
+
+
 def test_a_failure_inside_of_a_stream_is_raised():
     with pytest.raises(StreamError, match="Overloaded") as caught:
         MESSAGES.reader({}).take(event("error", error={"type": "overloaded_error", "message": "Overloaded"}))
