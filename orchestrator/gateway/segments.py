@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,40 +33,49 @@ _LONGEST_PAUSE = 30.0
 """The longest pause after failures of the store, each twice the one before."""
 
 
-@dataclass(frozen=True)
-class Standing:
-    """How far the segments of one launch are."""
+class Turns:
+    """Whose turn it is among thousands: those first that have waited longest. Looking costs what is taken, not all that there are."""
 
-    launch: str
-    on_disk: int
-    """Bytes of its trajectory on the disk."""
-    sent: int
-    """Bytes that are in the store."""
-    since: float
-    """When its last segment was sent, or it was first seen, in seconds of any one clock."""
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+        """When each had its last turn, in seconds of any one clock; the longest ago first."""
 
+    def keep(self, names: Collection[str], now: float) -> None:
+        """Know these and no others. Who is new waits from now on."""
+        for name in self._since.keys() - names:
+            del self._since[name]
+        for name in names:
+            self._since.setdefault(name, now)
 
-def due(standings: Iterable[Standing], now: float, room: int) -> list[str]:
-    """Return the launches whose next segment should be sent now, at most ``room``: those first that have waited longest.
-
-    Each gets its turn: whoever was just sent waits behind all others.
-    """
-    waiting = [each for each in standings if each.on_disk > each.sent and now - each.since >= INTERVAL_SECONDS]
-    waiting.sort(key=lambda each: (each.since, each.launch))
-    return [each.launch for each in waiting[: max(0, room)]]
+    def take(self, now: float, room: int, has_news: Callable[[str], bool]) -> list[str]:
+        """Return at most ``room`` of those with news that have waited long enough. They, and those without news, wait behind all others."""
+        found: list[str] = []
+        asked: list[str] = []
+        for name, since in self._since.items():
+            if len(found) >= room or now - since < INTERVAL_SECONDS:
+                break
+            asked.append(name)
+            if has_news(name):
+                found.append(name)
+        for name in asked:
+            del self._since[name]
+            self._since[name] = now
+        return found
 
 
 @dataclass
 class _Progress:
     """What was sent of one launch."""
 
-    since: float
     number: int = 0
     """Number of the next segment."""
     sent: int = 0
     size: int = 0
     """Size of the next segment once it was tried: its key may exist already, and then with these bytes."""
     given_up: bool = False
+
+
+_NOTHING_SENT = _Progress()
 
 
 class SegmentSender:
@@ -82,6 +91,7 @@ class SegmentSender:
         self._clock = clock
         self._store = store
         self._launches = launches
+        self._turns = Turns()
         self._progress: dict[str, _Progress] = {}
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._pause = PAUSE_SECONDS
@@ -101,17 +111,20 @@ class SegmentSender:
         """Begin to send what is due."""
         now = self._clock()
         launches = {launch.id: launch for launch in self._launches()}
-        self._progress = {name: self._progress.get(name) or _Progress(now) for name in launches}
-        standings = [found for launch in launches.values() if (found := self._standing(launch)) is not None]
-        for name in due(standings, now, MOST_AT_ONCE - len(self._under_way)):
-            self._under_way[name] = asyncio.create_task(self._send(launches[name], self._progress[name]))
+        self._turns.keep(launches.keys(), now)
+        for name in self._progress.keys() - launches.keys():
+            del self._progress[name]
+        for name in self._turns.take(
+            now, MOST_AT_ONCE - len(self._under_way), lambda name: self._has_news(launches[name])
+        ):
+            progress = self._progress.setdefault(name, _Progress())
+            self._under_way[name] = asyncio.create_task(self._send(launches[name], progress))
 
-    def _standing(self, launch: Launch) -> Standing | None:
-        progress = self._progress[launch.id]
-        written = launch.trajectory.written()
+    def _has_news(self, launch: Launch) -> bool:
+        progress, written = self._progress.get(launch.id, _NOTHING_SENT), launch.trajectory.written()
         if written is None or progress.given_up or launch.id in self._under_way:
-            return None
-        return Standing(launch.id, written.size, progress.sent, progress.since)
+            return False
+        return written.size > progress.sent
 
     async def _send(self, launch: Launch, progress: _Progress) -> None:
         try:
@@ -123,7 +136,6 @@ class SegmentSender:
             log.exception("launch %s: its trajectory cannot be sent before its end", launch.id)
             progress.given_up = True
         finally:
-            progress.since = self._clock()
             self._under_way.pop(launch.id, None)
 
     async def _send_next(self, launch: Launch, progress: _Progress) -> None:

@@ -181,6 +181,22 @@ async def test_what_is_young_or_not_ended_stays(store: FileStore) -> None:
 
 
 @sync
+async def test_segments_go_once_their_run_has_ended(store: FileStore) -> None:
+    """By then the whole trajectories are there, or their launches are lost."""
+    trial = TrialId("common", "a", 1)
+    for run, ended in (("over", True), ("begun", False)):
+        await lay(store, run, ended=ended)
+        for number in range(3):
+            await store.create(keys.segment(run, trial, 1, 1, number, number), b"x")
+    age(store.root, 2 * DAY)
+    whole = await as_seen(store, "over")
+    await gc(store, Criteria(keep=9))
+    assert await store.list(keys.segments("over", trial)) == []
+    assert len(await store.list(keys.segments("begun", trial))) == 3
+    assert await as_seen(store, "over") == whole
+
+
+@sync
 async def test_a_run_without_outcomes_is_left_alone_while_it_is_young(store: FileStore) -> None:
     made = await lay(store, "r")
     await store.delete(await store.list("outcomes/r/"))

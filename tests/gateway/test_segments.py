@@ -3,56 +3,85 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+import uuid
 
 import pytest
 from gateway_world import World
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+from s3_world import session_of
 from test_gateway_process import child
 
 from orchestrator.errors import StoreError
 from orchestrator.gateway import segments
-from orchestrator.gateway.segments import INTERVAL_SECONDS, MOST_AT_ONCE, SegmentSender, Standing, due
+from orchestrator.gateway.segments import INTERVAL_SECONDS, MOST_AT_ONCE, SegmentSender, Turns
 from orchestrator.records import keys
 from orchestrator.records.ids import TrialId
+from orchestrator.storage.s3 import S3Store
+from orchestrator.storage.s3_place import parse_place
 from orchestrator.trace.live import LaunchPlace, LiveTrajectory, launches_of
 
 TRIAL = TrialId("task-1", "careful", 1)
 
 
-standings_of_launches = st.lists(
-    st.builds(Standing, st.text(max_size=3), st.integers(0, 5), st.integers(0, 5), st.floats(0, 100)),
-    max_size=12,
-    unique_by=lambda each: each.launch,
-)
+class Waiting(RuleBasedStateMachine):
+    """Launches come, go and write; each look takes those first that have waited longest."""
+
+    def __init__(self):
+        super().__init__()
+        self.turns, self.now = Turns(), 100.0
+        self.since, self.news = {}, set()
+
+    @rule(names=st.sets(st.sampled_from("abcdefgh")))
+    def known(self, names):
+        self.turns.keep(names, self.now)
+        self.since = {name: self.since.get(name, self.now) for name in names}
+
+    @rule(names=st.sets(st.sampled_from("abcdefgh")))
+    def write(self, names):
+        self.news |= names
+
+    @rule(seconds=st.floats(0.25, 9))
+    def time_goes_on(self, seconds):
+        self.now += seconds
+
+    @rule(room=st.integers(-1, 3))
+    def look(self, room):
+        long_enough = {name for name, since in self.since.items() if self.now - since >= INTERVAL_SECONDS}
+        asked = []
+        found = self.turns.take(self.now, room, lambda name: bool(asked.append(name)) or name in self.news)
+        assert set(found) <= long_enough & self.news
+        assert len(found) == min(max(room, 0), len(long_enough & self.news))
+        left = long_enough & self.news - set(found)
+        assert all(self.since[sent] <= self.since[waits] for sent in found for waits in left)
+        self.since |= dict.fromkeys(asked, self.now)
+        self.news -= set(found)
 
 
-@given(standings_of_launches, st.floats(0, 110), st.integers(-2, 8))
-def test_what_is_due_is_new_has_waited_longest_and_fits(standings, now, room):
-    since = {each.launch: each.since for each in standings}
-    can = [each.launch for each in standings if each.on_disk > each.sent and now - each.since >= INTERVAL_SECONDS]
-    found = due(standings, now, room)
-    assert set(found) <= set(can)
-    assert len(set(found)) == len(found) == min(max(0, room), len(can))
-    left = set(can) - set(found)
-    assert all(since[sent] <= since[waits] for sent in found for waits in left)
+TestWaiting = Waiting.TestCase
+TestWaiting.settings = settings(max_examples=40, deadline=None)
 
 
-@settings(max_examples=4, deadline=None)
-@given(st.integers(50, 700))
-def test_thousands_of_launches_that_write_without_end_take_turns(room):
-    standings = {str(number): Standing(str(number), 1, 0, 0.0) for number in range(5000)}
-    now = 100.0
-    for turn in range(1, 3):
+def test_thousands_of_launches_that_write_without_end_take_turns():
+    turns, now = Turns(), 100.0
+    names = [str(number) for number in range(5000)]
+    turns.keep(names, 0.0)
+    asked = 0
+
+    def has_news(_name):
+        nonlocal asked
+        asked += 1
+        return True
+
+    for _ in range(2):
         sent = []
         while len(sent) < 5000:
-            for name in due(standings.values(), now, min(room, 5000 - len(sent))):
-                standings[name] = replace(standings[name], since=now)
-                sent.append(name)
-            now += 1.0
-        assert len(set(sent)) == 5000, turn
+            sent += turns.take(now, min(7, 5000 - len(sent)), has_news)
+            now += 0.01
+        assert len(set(sent)) == 5000
         now += INTERVAL_SECONDS
+    assert asked == 10_000  # a look costs what it takes, however many wait
 
 
 class Flaky:
@@ -235,3 +264,25 @@ def test_a_killed_gateway_leaves_what_it_had_sent(world):
     events, again = asyncio.run(live())
     assert [event.type for event in again] == ["launch"]
     assert events == again
+
+
+def test_on_s3_the_gateway_may_write_and_a_reader_read(tmp_path, seaweed):
+    """With the rights that the identities have on a cluster, and over the start of an object that is there already."""
+    place = parse_place(seaweed.shared_url)
+    world = World(tmp_path)
+    run = f"run-{uuid.uuid4().hex[:8]}"
+
+    async def live():
+        written, read = S3Store(place, session=session_of("gateway")), S3Store(place, session=session_of("reader"))
+        ticks = iter(range(10**6))
+        async with world.running():
+            launch = world.registry.find((await world.client.register(world.request(run=run))).launch)
+            sender = SegmentSender(written, world.registry.unsealed, lambda: 3600.0 * next(ticks))
+            sender.step()
+            await sent(sender)
+            launch.trajectory.append("finding", "gateway", {"kind": "k", "detail": "d" * 10_000})
+            await sent(sender)
+        (found,) = await launches_of(read, run, TRIAL)
+        return await LiveTrajectory(read, run, TRIAL, found).more()
+
+    assert [event.type for event in asyncio.run(live())] == ["launch", "finding"]
