@@ -17,6 +17,7 @@ from pydantic import JsonValue
 
 from orchestrator.gateway.calls import Timing
 from orchestrator.gateway.dialects.base import Dialect, Reply
+from orchestrator.gateway.schemas import fit
 from orchestrator.interfaces import Trajectory
 from orchestrator.records.message import Message, Part, Tool, ToolResultPart
 from orchestrator.records.usage import Usage
@@ -185,17 +186,8 @@ def _judged(arguments: str, tool: Tool | None) -> dict[str, Any]:
     """Return whether a call is one of a tool of the request, and fits what that tool takes."""
     if tool is None:
         return {"known": False, "valid": None, "problem": "no tool of this request has this name"}
-    if tool["schema"] is None:
-        return {"known": True, "valid": None, "problem": None}
-    problem = _problem(arguments)
-    return {"known": True, "valid": problem is None, "problem": problem}
-
-
-def _problem(arguments: str) -> str | None:
-    try:
-        return None if isinstance(orjson.loads(arguments), dict) else "the arguments are no JSON object"
-    except orjson.JSONDecodeError as error:
-        return f"the arguments are not JSON: {error.msg}"
+    found = fit(arguments, tool)
+    return {"known": True, "valid": found.valid, "problem": found.problem}
 
 
 def _common(one: list[bytes], other: list[bytes]) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from orchestrator.records.message import Endpoint, Message, Tool, ToolCallPart
+from orchestrator.records.message import Endpoint, Message, Tool, ToolCallPart, calls_of
 from orchestrator.records.usage import Usage
 
 
@@ -47,7 +47,7 @@ class Reply:
     @property
     def calls(self) -> list[ToolCallPart]:
         """The tool calls."""
-        return [part for part in self.message["parts"] if part["type"] == "tool_call"]
+        return calls_of(self.message)
 
 
 @dataclass(frozen=True, kw_only=True)
