@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli import agents, data, doctor, gc, images, overview, read, rerun, run, serve, steer, suite
+from orchestrator.cli import agents, data, doctor, gc, images, overview, read, rerun, run, serve, steer, suite, view
 from orchestrator.errors import InfrastructureError, OrchestrateError, SpecError
 
 app = typer.Typer(
@@ -22,6 +22,7 @@ run.add_to(app)
 rerun.add_to(app)
 overview.add_to(app)
 read.add_to(app)
+view.add_to(app)
 steer.add_to(app)
 suite.add_to(app)
 images.add_to(app)

@@ -256,7 +256,7 @@ def _changes(console: Console, changes: dict[str, Any], pull: str) -> None:
         say(console, f"left behind   nothing that can be shown: {clean(changes['problem'])}", "bold")
         return
     kinds = ", ".join(f"{count:,} {name}" for name, count in counts.items()) or "nothing known"
-    ignored = sum(_is_by_product(change) for change in changes["paths"])
+    ignored = sum(is_by_product(change) for change in changes["paths"])
     beside = f"; {plural(ignored, 'by-product')} among them, which diff checks ignore" if ignored else ""
     say(console, f"left behind   {kinds}{beside}", "bold")
     for change in changes["paths"]:
@@ -268,7 +268,7 @@ def _changes(console: Console, changes: dict[str, Any], pull: str) -> None:
         say(console, f"  … {plural(more, 'more path')}; all of them into a folder: {pull}", "dim")
 
 
-def _is_by_product(change: dict[str, Any]) -> bool:
+def is_by_product(change: dict[str, Any]) -> bool:
     """Return whether a diff check that says nothing else ignores the path; its other patterns only the grader knows."""
     area, _, path = str(change.get("path")).partition("/")
     return area == "workspace" and matches_any(DiffCheck.model_fields["ignore"].default, path)
@@ -284,7 +284,7 @@ def _change(console: Console, change: dict[str, Any]) -> None:
         facts.append(f"to {clean(str(change['target']), 120)}")
     if change.get("finding"):
         facts.append(clean(str(change["finding"]), 60))
-    if _is_by_product(change):
+    if is_by_product(change):
         facts.append("by-product")
     say(
         console,

@@ -34,7 +34,7 @@ class Sharer:
         """Replace, in place, the texts that an earlier event holds and note them in the event. Returns their bytes in all."""
         refs: list[JsonValue] = []
         saved = 0
-        for parent, path, text in list(_long_texts(data)):
+        for parent, path, text in list(long_texts(data)):
             try:
                 raw = text.encode()
             except UnicodeEncodeError:  # half a surrogate pair: it is written down as another text
@@ -63,7 +63,7 @@ class Restorer:
         Raises ValueError, KeyError, TypeError or IndexError for an event that names a text or a place that there is not.
         """
         refs = data.pop(FIELD, [])
-        for _, _, text in _long_texts(data):
+        for _, _, text in long_texts(data):
             self._texts.setdefault(hashlib.sha256(text.encode()).hexdigest(), text)
         if not isinstance(refs, list):
             raise TypeError(FIELD)
@@ -89,7 +89,7 @@ _Way = tuple[Any, str | int] | None
 """Where something stands: the way to what holds it, and its key there."""
 
 
-def _long_texts(data: dict[str, JsonValue]) -> Iterator[tuple[Any, list[str | int], str]]:
+def long_texts(data: dict[str, JsonValue]) -> Iterator[tuple[Any, list[str | int], str]]:
     """Yield every long text with what holds it and its path. Agents send hundreds of thousands of values, so each costs little here."""
     todo: list[tuple[Any, _Way]] = [(data, None)]
     while todo:

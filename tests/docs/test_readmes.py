@@ -26,6 +26,7 @@ COMMANDS = {"submit", "resume", "report", "show", "logs", "pull", "validate", "t
     "rerun",
     "gc",
     "doctor",
+    "view",
 }
 
 
