@@ -14,6 +14,7 @@ from orchestrator.cli.options import JsonOption, RunArgument, StoreOption, run_a
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from orchestrator.dataset.measured import Measured
     from orchestrator.dataset.rows import RunData
     from orchestrator.interfaces import ObjectStore
     from orchestrator.records.ids import TrialId
@@ -31,10 +32,20 @@ def add_to(app: typer.Typer) -> None:
         app.command()(command)
 
 
-def report(run: RunArgument = "last", store: StoreOption = None, as_json: JsonOption = False) -> None:
+def report(
+    run: RunArgument = "last",
+    prices: Annotated[
+        str | None,
+        typer.Option(
+            metavar="current|RUN", help="Count costs at the prices that would hold now, or at those of another run."
+        ),
+    ] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Print the report of a run."""
     settings = settings_from(store=store)
-    run_async(_report(run, settings, as_json=as_json))
+    run_async(_report(run, settings, prices, as_json=as_json))
 
 
 def show(run: RunArgument, trial: TrialArgument = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
@@ -87,8 +98,10 @@ def console() -> Console:
     return found if found.is_terminal else Console(highlight=False, markup=False, emoji=False, width=200)
 
 
-async def print_report(store: ObjectStore, settings: Settings, run: str, *, as_json: bool) -> None:
-    """Print the report of a run on standard output."""
+async def print_report(
+    store: ObjectStore, settings: Settings, run: str, prices: str | None = None, *, as_json: bool
+) -> None:
+    """Print the report of a run on standard output; ``prices``: at other prices than its own, ``current`` ones or those of a run."""
     from orchestrator import wiring
     from orchestrator.dataset.measured import read_metrics
     from orchestrator.dataset.rows import collect
@@ -99,6 +112,8 @@ async def print_report(store: ObjectStore, settings: Settings, run: str, *, as_j
 
     data = await collect(store, run)
     measured = await read_metrics(store, part_cache(settings), wiring.event_reader(store), data)
+    if prices is not None:
+        data, measured = await _at_prices(store, settings, data, measured, prices)
     summary = summarise(data, measured=measured)
     if as_json:
         print(json.dumps(json_form(summary), indent=2))
@@ -106,12 +121,41 @@ async def print_report(store: ObjectStore, settings: Settings, run: str, *, as_j
         render_terminal(summary, console())
 
 
-async def _report(text: str, settings: Settings, *, as_json: bool) -> None:
+async def _at_prices(
+    store: ObjectStore, settings: Settings, data: RunData, measured: Measured, whose: str
+) -> tuple[RunData, Measured]:
+    """Return a run and its metrics at other prices. Raises SpecError."""
+    from datetime import UTC, datetime
+
+    from orchestrator import wiring
+    from orchestrator.dataset.repriced import read_responses, reprice
+    from orchestrator.driver.committed import load_manifest
+    from orchestrator.driver.dataset import part_cache
+    from orchestrator.plan.prices import prices_of
+    from orchestrator.report.select import resolve_run
+
+    agents = data.manifest.agents
+    if whose == "current":
+        now = datetime.now(UTC)
+        tables = {agent.name: prices_of(agent.agent, settings, now) for agent in agents}
+        said = "the prices that hold now"
+    else:
+        other = await load_manifest(store, await resolve_run(store, whose))
+        known = {model: price for agent in other.agents for model, price in agent.prices.items()}
+        models = {agent.name: set(agent.agent.models.values()) & set(known) for agent in agents}
+        tables = {name: {model: known[model] for model in asked} for name, asked in models.items()}
+        said = f"the prices of run {other.run}"
+    responses = await read_responses(store, part_cache(settings), wiring.event_reader(store), data)
+    repriced = reprice(data, responses, tables, said)
+    return repriced.data, repriced.metrics(measured)
+
+
+async def _report(text: str, settings: Settings, prices: str | None, *, as_json: bool) -> None:
     from orchestrator import wiring
     from orchestrator.report.select import resolve_run
 
     store = wiring.object_store(settings.store)
-    await print_report(store, settings, await resolve_run(store, text), as_json=as_json)
+    await print_report(store, settings, await resolve_run(store, text), prices, as_json=as_json)
 
 
 async def _resolve(run: str, trial: str | None, settings: Settings) -> tuple[ObjectStore, RunData, TrialId]:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orchestrator.dataset import parts as part_io
-from orchestrator.dataset.commits import load_snapshot
-from orchestrator.dataset.files import PartFiles
+from orchestrator.dataset.kept import kept_rows
 from orchestrator.dataset.metrics import trial_metrics
 from orchestrator.dataset.rows import RunData
 from orchestrator.dataset.steps import ReadEvents, launch_name, read_steps
@@ -43,32 +40,18 @@ async def read_metrics(store: ObjectStore, cache: Path, events: ReadEvents, data
     ``cache``: folder for parts that had to be fetched.
     """
     try:
-        found = await _of_dataset(store, cache, data)
-        return await _of_trajectories(events, data) if found is None else Measured(found)
+        rows = await kept_rows(store, cache, data, "metrics")
+        return await _of_trajectories(events, data) if rows is None else Measured(_from_rows(rows))
     except StoreError as error:
         return Measured(unmeasured(data).trials, (f"the trajectories could not be read: {error}",))
 
 
-async def _of_dataset(
-    store: ObjectStore, cache: Path, data: RunData
-) -> Mapping[TrialId, tuple[TrialMetrics, ...]] | None:
-    snapshot = await load_snapshot(store)
-    run = data.manifest.run
-    entry = snapshot.runs.get(run)
-    parts = [part for part in snapshot.with_run(run) if part.table == "metrics"]
-    if not parts or entry is None or entry.records != sum(len(row.launches) + len(row.verdicts) for row in data.rows):
-        return None
-    paths = await PartFiles(store, cache).paths(parts)
-    return await asyncio.to_thread(_decoded, list(zip(parts, paths, strict=True)), run)
-
-
-def _decoded(parts: list[tuple[Any, Path]], run: str) -> Mapping[TrialId, tuple[TrialMetrics, ...]]:
+def _from_rows(rows: Iterable[Mapping[str, Any]]) -> Mapping[TrialId, tuple[TrialMetrics, ...]]:
     names = list(TrialMetrics.__dataclass_fields__)
     found: dict[TrialId, dict[str, TrialMetrics]] = {}
-    for part, path in parts:
-        for row in part_io.only_run(part_io.decode(part, path), run).to_pylist():
-            trial = TrialId(row["task"], row["agent"], row["sample"])
-            found.setdefault(trial, {})[row["form"]] = TrialMetrics(**{name: row[name] for name in names})
+    for row in rows:
+        trial = TrialId(row["task"], row["agent"], row["sample"])
+        found.setdefault(trial, {})[row["form"]] = TrialMetrics(**{name: row[name] for name in names})
     return {trial: tuple(forms[form] for form in FORMS if form in forms) for trial, forms in found.items()}
 
 
