@@ -1,13 +1,16 @@
-"""Writes the trials of a run for other programs, one trial in memory at a time."""
+"""Writes the trials of a run for other programs, a few trials in memory at a time."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Literal, get_args
+from typing import IO, Any, Literal, TypeVar, get_args
 from urllib.parse import quote
 
 import orjson
@@ -27,6 +30,10 @@ from orchestrator.records.ids import TrialId
 
 TraceFormat = Literal["otel", "atif", "inspect"]
 TRACE_FORMATS: tuple[TraceFormat, ...] = get_args(TraceFormat)
+Item = TypeVar("Item")
+Value = TypeVar("Value")
+_AHEAD = 8
+"""Trajectories that are fetched at one time."""
 EventReader = Callable[[BlobRef], Awaitable[Iterable[Event]]]
 
 
@@ -83,20 +90,37 @@ async def export_traces(read: EventReader, data: RunData, wish: Wish) -> Exporte
 async def _trials(
     read: EventReader, data: RunData, rows: Iterable[TrialRow], done: Exported
 ) -> AsyncIterator[ExportedTrial]:
-    for row in rows:
-        outcome = row.outcome
-        if outcome is None or outcome.trajectory is None:
-            done.left_out.append(
-                (row.trial, "no launch of it has ended" if outcome is None else "it left no trajectory")
-            )
-            continue
+    async def fetch(row: TrialRow) -> tuple[TrialRow, Iterable[Event] | str]:
+        if row.outcome is None or row.outcome.trajectory is None:
+            return row, "no launch of it has ended" if row.outcome is None else "it left no trajectory"
         try:
-            story = tell(await read(outcome.trajectory))
+            return row, await read(row.outcome.trajectory)
         except NotFoundError:
-            done.left_out.append((row.trial, "its trajectory is gone"))
+            return row, "its trajectory is gone"
+
+    async for row, events in _ahead(fetch, rows):
+        if isinstance(events, str) or row.outcome is None:
+            done.left_out.append((row.trial, str(events)))
             continue
+        story = tell(events)
         done.trials += 1
-        yield ExportedTrial(manifest=data.manifest, row=row, outcome=outcome, story=story)
+        yield ExportedTrial(manifest=data.manifest, row=row, outcome=row.outcome, story=story)
+
+
+async def _ahead(fetch: Callable[[Item], Awaitable[Value]], items: Iterable[Item]) -> AsyncIterator[Value]:
+    """Yield what is fetched of each item, in order, while some of the next are under way."""
+    under_way: deque[asyncio.Task[Value]] = deque()
+    left = iter(items)
+    try:
+        while True:
+            under_way.extend(asyncio.ensure_future(fetch(item)) for item in islice(left, _AHEAD - len(under_way)))
+            if not under_way:
+                return
+            yield await under_way.popleft()
+    finally:
+        for task in under_way:
+            task.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
 
 
 async def _otel(read: EventReader, data: RunData, wish: Wish) -> Exported:
