@@ -8,6 +8,7 @@ else.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -29,6 +30,10 @@ MOST_AT_ONCE = 8
 """Segments on their way at one time, of all launches."""
 PAUSE_SECONDS = 0.25
 """Between two looks at what there is to send. With ``MOST_AT_ONCE`` it bounds what a process sends: 32 segments a second."""
+LAST_SECONDS = 3.0
+"""How long a process that ends goes on with what its launches did last."""
+_ON_DISK_SECONDS = 0.1
+"""After so long what was written down is on the disk."""
 _LONGEST_PAUSE = 30.0
 """The longest pause after failures of the store, each twice the one before."""
 
@@ -97,15 +102,31 @@ class SegmentSender:
         self._pause = PAUSE_SECONDS
 
     async def run(self) -> None:
-        """Send until cancelled. Nothing is raised."""
+        """Send until cancelled, and then for a moment what is left. Nothing is raised."""
         try:
             while True:
                 await asyncio.sleep(self._pause)
                 self.step()
         finally:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LAST_SECONDS):
+                    await self._send_all()
             for task in self._under_way.values():
                 task.cancel()
             await asyncio.gather(*self._under_way.values(), return_exceptions=True)
+
+    async def _send_all(self) -> None:
+        """Send what launches did at the end that are lost with this process, unless the store fails."""
+        launches = {launch.id: launch for launch in self._launches()}
+        if launches:
+            await asyncio.sleep(_ON_DISK_SECONDS)
+        while self._pause == PAUSE_SECONDS:
+            left = [launch for launch in launches.values() if self._has_news(launch)]
+            for launch in left[: MOST_AT_ONCE - len(self._under_way)]:
+                self._begin(launch)
+            if not self._under_way:
+                return
+            await asyncio.wait(list(self._under_way.values()), return_when=asyncio.FIRST_COMPLETED)
 
     def step(self) -> None:
         """Begin to send what is due."""
@@ -117,8 +138,11 @@ class SegmentSender:
         for name in self._turns.take(
             now, MOST_AT_ONCE - len(self._under_way), lambda name: self._has_news(launches[name])
         ):
-            progress = self._progress.setdefault(name, _Progress())
-            self._under_way[name] = asyncio.create_task(self._send(launches[name], progress))
+            self._begin(launches[name])
+
+    def _begin(self, launch: Launch) -> None:
+        progress = self._progress.setdefault(launch.id, _Progress())
+        self._under_way[launch.id] = asyncio.create_task(self._send(launch, progress))
 
     def _has_news(self, launch: Launch) -> bool:
         progress, written = self._progress.get(launch.id, _NOTHING_SENT), launch.trajectory.written()

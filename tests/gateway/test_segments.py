@@ -266,6 +266,22 @@ def test_a_killed_gateway_leaves_what_it_had_sent(world):
     assert events == again
 
 
+def test_a_gateway_that_ends_sends_what_its_launches_did_last(tmp_path):
+    world = World(tmp_path)
+
+    async def run():
+        async with world.running():
+            for sample in range(1, 30):
+                registration = await world.client.register(world.request(sample))
+                world.registry.find(registration.launch).trajectory.append("finding", "gateway", {"kind": "last"})
+        places = [await launches_of(world.store, "run-1", TrialId("task-1", "careful", n)) for n in range(1, 30)]
+        return places, await live(world).more()
+
+    places, events = asyncio.run(run())
+    assert places == [[LaunchPlace(1, 1)]] * 29
+    assert [event.type for event in events] == ["launch", "finding"]
+
+
 def test_on_s3_the_gateway_may_write_and_a_reader_read(tmp_path, seaweed):
     """With the rights that the identities have on a cluster, and over the start of an object that is there already."""
     place = parse_place(seaweed.shared_url)
