@@ -219,16 +219,16 @@ def _cost(summary: Summary, console: Console) -> None:
     found: dict[str, list[str]] = {}
     for agent in summary.agents:
         if agent.unpriced:
-            found.setdefault(price_hint(agent.unpriced), []).append(agent.agent)
+            found.setdefault(price_hint(summary.manifest.run, agent.unpriced), []).append(agent.agent)
     for hint, agents in found.items():
         say(console, f"  {named(agents)}: {hint}", "yellow")
 
 
-def price_hint(models: Sequence[str]) -> str:
+def price_hint(run: str, models: Sequence[str]) -> str:
     """Return what to do about a cost that is unknown."""
     tables = ", ".join(f'[prices."{clean(model, 120)}"]' for model in models)
-    each = "" if len(models) == 1 else ", where one has no price yet"
-    return f"cost unknown; give {tables} in orchestrate.toml, or prices in the agent file{each}, and submit again"
+    again = f"{program()} report {run} --prices current"
+    return f"cost unknown; give {tables} in orchestrate.toml, and count it again: {again}"
 
 
 def _money(cost: Dist) -> str:

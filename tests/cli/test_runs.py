@@ -303,3 +303,51 @@ def test_a_key_that_stops_working_pauses_the_run_and_is_never_shown(orchestrate,
     assert "asking once: local/small" in done.stderr
     assert "launches in a row failed with 'model_api_error'" in done.stderr
     assert "orchestrate resume" in done.stderr
+
+
+class Answers(RefusesEveryKey):
+    """A provider whose model has nothing to do."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        usage = {"prompt_tokens": 2006, "completion_tokens": 300, "prompt_tokens_details": {"cached_tokens": 1920}}
+        message = {"role": "assistant", "content": "done"}
+        choice = {"index": 0, "finish_reason": "stop", "message": message}
+        answer = {
+            "id": "a",
+            "object": "chat.completion",
+            "created": 1,
+            "model": "m",
+            "choices": [choice],
+            "usage": usage,
+        }
+        self.answer(200, json.dumps(answer).encode())
+
+
+@pytest.mark.timeout(60)
+def test_a_published_model_needs_no_price_and_a_run_can_be_counted_again(orchestrate, in_process, tmp_path) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        text = f'[providers.openai]\nbase_url = "http://127.0.0.1:{server.server_port}"\n'
+        (tmp_path / "orchestrate.toml").write_text(text)
+        words = ("--model", "openai/gpt-5-mini", "--samples", "1", "--tasks", "board-figure", "--json")
+        done = report_of(orchestrate("submit", STARTER, *words))
+        server.shutdown()
+    [agent] = done["agents"]
+    steps = agent["steps"]["total"]
+    assert agent["cost_usd"]["total"] == pytest.approx(steps * (86 * 250 + 1920 * 25 + 300 * 2000) / 1e9)
+    assert agent["user_cost_usd"]["total"] == agent["judge_cost_usd"]["total"] == 0
+    known = done["manifest"]["prices"]["react"]["openai/gpt-5-mini"]
+    assert known["source"].startswith("genai-prices ")
+    assert known["entry"] == "openai/gpt-5-mini"
+
+    prices = '[prices."openai/gpt-5-mini"]\ninput = 1\noutput = 1\n'
+    (tmp_path / "orchestrate.toml").write_text(text + prices)
+    again = report_of(in_process("report", "last", "--prices", "current", "--json"))
+    assert again["agents"][0]["cost_usd"]["total"] == pytest.approx(steps * 2306 * 1000 / 1e9)
+    assert again["agents"][0]["metrics"]["gateway"]["cost_usd"] == again["agents"][0]["cost_usd"]
+    assert again["manifest"]["prices"]["react"]["openai/gpt-5-mini"]["source"] == "orchestrate.toml"
+    assert again["manifest"]["price_table"] != done["manifest"]["price_table"]
+    assert "costs are at the prices that hold now, not at those of the run" in again["notes"]
+    same = report_of(in_process("report", "last", "--prices", "last", "--json"))
+    assert same["agents"] == done["agents"]

@@ -139,10 +139,9 @@ def test_an_unknown_cost_names_the_models_that_need_a_price():
     price = Price(input=1, output=2)
     models = {"main": "openai/x", "side": "openai/y"}
     data = made_of({"a": ["passed"]}, cost=None, models=models, prices={"openai/y": price})
-    hint = (
-        'careful: cost unknown; give [prices."openai/x"] in orchestrate.toml, or prices in the agent file, and submit'
-    )
+    hint = 'careful: cost unknown; give [prices."openai/x"] in orchestrate.toml, and count it again: '
     assert hint in text_of(data=data)
+    assert f"report {RUN} --prices current" in text_of(data=data)
     assert first(made_of({"a": ["passed"]}, cost=None, models=models)).unpriced == ("openai/x", "openai/y")
     assert first(made_of({"a": ["passed"]}, cost=5, models=models)).unpriced == ()
 
