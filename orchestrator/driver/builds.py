@@ -19,7 +19,7 @@ from orchestrator.errors import InfrastructureError, Problem, SpecError
 from orchestrator.settings import build_variables
 from orchestrator.spec.agents import load_agent
 from orchestrator.spec.base import canonical_json
-from orchestrator.spec.bundle import Bundle, Item, Reader
+from orchestrator.spec.bundle import MAX_BUNDLE_BYTES, Bundle, Item, Reader
 from orchestrator.spec.loaded import LoadedAgent, agent_digest
 
 _FORM = 1
@@ -148,8 +148,14 @@ async def _run(agent: LoadedAgent, folder: Path) -> None:
 
 def _check(agent: LoadedAgent, tree: Path) -> None:
     reader = Reader({tree: "build"}, everything=True)
-    if not reader.tree(tree) and not reader.problems:
+    items = reader.tree(tree)
+    if not items and not reader.problems:
         raise _problem(agent, "its build command left no files in its folder")
+    if (size := sum(item.size for item in items)) > MAX_BUNDLE_BYTES:
+        raise _problem(
+            agent,
+            f"the build left {size:,} bytes, and an agent may have {MAX_BUNDLE_BYTES:,}; remove what it does not need",
+        )
     if reader.problems:
         told = [f"the build left {each}; no bundle can hold it" for each in reader.problems[:_MOST_TOLD]]
         more = len(reader.problems) - _MOST_TOLD

@@ -285,6 +285,7 @@ def manifest_agent(loaded: LoadedAgent) -> ManifestAgent:
         agent=agent,
         prompt=loaded.prompt,
         bundle=loaded.bundle.digest if loaded.bundle else None,
+        bundle_bytes=loaded.bundle.size if loaded.bundle else 0,
         scripts=loaded.scripts.digest if loaded.scripts else None,
     )
 

@@ -54,6 +54,8 @@ class BundledInput:
     """Absolute path in the sandbox."""
     writable: bool = False
     """As in ``Input``."""
+    extra_bytes: int = 0
+    """Bytes that it needs beside the sandbox's disk; what a task brings counts as that disk."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -86,6 +86,8 @@ class ManifestAgent(Record):
     """Text of the prompt file."""
     bundle: str | None = None
     """Digest of the agent's own files (audience ``sandbox``)."""
+    bundle_bytes: int = Field(default=0, ge=0)
+    """Bytes of these files: a sandbox that fetches them needs room for them beside the task's disk."""
     scripts: str | None = None
     """Digest of the conversation files (audience ``world``)."""
     prices: dict[str, KnownPrice] = Field(default_factory=dict)

@@ -131,7 +131,8 @@ def _bundled(planned: PlannedTrial, program: AgentProgram) -> tuple[BundledInput
         BundledInput(bundle=_sandbox(task, "memory"), target="/memory"),
     ]
     if program.bundle is not None:
-        found.append(BundledInput(bundle=_sandbox(program.bundle), target="/agent"))
+        own = planned.agent.bundle_bytes
+        found.append(BundledInput(bundle=_sandbox(program.bundle), target="/agent", extra_bytes=own))
     if program.solution is not None:
         solution = BundleRef(audience="solutions", digest=program.solution)
         found.append(BundledInput(bundle=solution, target="/solution"))

@@ -55,3 +55,19 @@ def test_its_budget_ends_it_whatever_it_does(real: Real, tmp_path: Path, request
     shown = run(tmp_path, file, suite=limited_suite(tmp_path, max_steps=3))
     outcome = shown["outcome"]
     assert (outcome["termination_reason"], outcome["steps"], outcome["ended_as"]) == ("step_cap", 3, None)
+
+
+@pytest.mark.parametrize("real", [each for each in REAL if each.name == "claude-code"], ids=lambda real: real.name)
+def test_it_finishes_by_the_tool_of_the_gateway(real: Real, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    ending = {"status": "declined", "message": "Not mine.", "confidence": "high"}
+    turns = [
+        {"calls": [{"name": "ToolSearch", "arguments": {"query": "select:mcp__gateway__finish"}}]},
+        {"calls": [{"name": "mcp__gateway__finish", "arguments": ending}]},
+        {"text": "I have declined."},
+    ]
+    outcome = run(tmp_path, project(real, tmp_path, kept_cache(request), turns))["outcome"]
+    assert (outcome["ended_as"], outcome["termination_reason"]) == ("declined", "declined")
+    assert (outcome["final"]["message"], outcome["final"]["confidence"]) == ("Not mine.", "high")
+    made = [(event["source"], event["name"]) for event in events(tmp_path) if event["type"] == "tool_call"]
+    assert ("gateway", "finish") in made
+    assert outcome["tool_calls"] == 2

@@ -80,6 +80,7 @@ def test_files_that_somebody_changed_are_no_agents(tmp_path: Path, cache: Path) 
         ("echo $undefined", "its build command ended with exit code"),
         ("rm lock", "its build command left no files"),
         ("ln -s /etc/passwd run", "run: is a symbolic link to '/etc/passwd'"),
+        ("truncate -s 1025M run", "the build left 1,074,790,406 bytes, and an agent may have 1,073,741,824"),
         ("mkfifo run", "run: is no file, folder or symbolic link"),
     ],
 )

@@ -151,6 +151,25 @@ def seen_by_agent(pod: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
     return [expand(word, env) for word in agent["command"][3:]], env
 
 
+def test_an_agents_own_files_have_room_beside_the_tasks_disk() -> None:
+    agent = BundledInput(bundle=BundleRef(audience="sandbox", digest="sha256:" + "4" * 64), target="/agent")
+    small, large = (
+        render(spec_of("true", bundled=(replace(agent, extra_bytes=extra),)), OWNER, SETTINGS)["spec"]
+        for extra in (0, 400 << 20)
+    )
+
+    def rooms(pod: dict[str, Any]) -> tuple[dict[str, int], int, int]:
+        sizes = {each["name"]: int(each["emptyDir"]["sizeLimit"]) for each in pod["volumes"]}
+        resources = pod["containers"][0]["resources"]
+        return sizes, *(int(resources[kind]["ephemeral-storage"]) for kind in ("requests", "limits"))
+
+    (before, *ephemeral_before), (after, *ephemeral_after) = rooms(small), rooms(large)
+    more = after.pop("inputs") - before.pop("inputs")
+    assert more > 440 << 20
+    assert before == after
+    assert [b + more for b in ephemeral_before] == ephemeral_after
+
+
 WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
 TRICKY = (
     st.sampled_from(["$(HOME)", "$$", "$", "http://198.18.96.7:8080/v1", "$(ORCHESTRATE_TOKEN)", "agent-", "Bearer "])

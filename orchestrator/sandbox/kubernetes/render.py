@@ -47,6 +47,8 @@ agents may be given more than they ask for.
 """
 PREPARE_BYTES = 256 << 20
 """Most memory of ``prepare``, which asks for what its pod's other containers have later anyway: so it costs no room on a node."""
+_FOLDERS_BYTES = 32 << 20
+"""Room for folders and the ends of blocks of an agent's own files, beside an eighth of their bytes."""
 _LEAST_MEMORY = 16 << 20
 
 
@@ -347,18 +349,18 @@ def _expandable(text: str, door: PodDoor) -> str:
 
 def _agent_resources(spec: SandboxSpec, settings: Kubernetes) -> dict[str, Any]:
     limits = spec.limits
-    disk = limits.disk_bytes
+    disk, extra = limits.disk_bytes, _extra_bytes(spec)
     return {
         "requests": {
             "cpu": _milli(limits.cpu * settings.cpu_request_share),
             "memory": str(_agent_request(spec, settings)),
-            "ephemeral-storage": str(disk),
+            "ephemeral-storage": str(disk + extra),
         },
         "limits": {
             "cpu": _milli(limits.cpu),
             "memory": str(max(_LEAST_MEMORY, limits.memory_bytes)),
             "ephemeral-storage": str(
-                2 * disk + CTL_BYTES + 2 * SMALL_BYTES
+                2 * disk + extra + CTL_BYTES + 2 * SMALL_BYTES
             ),  # what it writes, and what was laid for it
         },
     }
@@ -369,12 +371,18 @@ def _agent_request(spec: SandboxSpec, settings: Kubernetes) -> int:
     return max(_LEAST_MEMORY, math.ceil(spec.limits.memory_bytes * settings.memory_request_share))
 
 
+def _extra_bytes(spec: SandboxSpec) -> int:
+    """Return the bytes of what is laid beside the task's disk, rounded up to what a file system takes for it."""
+    extra = sum(item.extra_bytes for item in spec.bundled)
+    return extra + extra // 8 + _FOLDERS_BYTES if extra else 0
+
+
 def _volumes(spec: SandboxSpec) -> list[dict[str, Any]]:
     disk = str(spec.limits.disk_bytes)
     sizes = {
         "ctl": str(CTL_BYTES),
         "log": str(SMALL_BYTES),
-        "inputs": disk,
+        "inputs": str(spec.limits.disk_bytes + _extra_bytes(spec)),
         "workspace": disk,
         "output": str(SMALL_BYTES),
         "tmp": disk,
