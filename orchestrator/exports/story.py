@@ -140,15 +140,14 @@ class _Teller:
         if self._first:
             self.story.started, self._first = event.t, False
         self.story.ended = max(self.story.ended, event.t)
+        told = event.source == "agent"
         handler = {
-            ("model_request", "gateway"): self._request,
-            ("model_response", "gateway"): self._response,
-            ("model_error", "gateway"): self._error,
-            ("tool_call", "agent"): self._call,
-            ("tool_call", "gateway"): self._call,
-            ("tool_result", "agent"): self._told,
-            ("tool_result", "gateway"): self._seen,
-        }.get((event.type, event.source), self._other)
+            "model_request": self._request,
+            "model_response": self._response,
+            "model_error": self._error,
+            "tool_call": self._call,
+            "tool_result": self._told if told else self._seen,
+        }.get(event.type, self._other)
         handler(event)
 
     def done(self) -> Story:
