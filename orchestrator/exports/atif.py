@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from orchestrator import __version__
-from orchestrator.exports.story import ModelCall, ToolUse, texts
+from orchestrator.exports.story import ModelCall, ToolUse, thoughts_of
 from orchestrator.exports.trial import ExportedTrial, in_time
-from orchestrator.records.message import Message
+from orchestrator.records.message import Message, text_of
 
 SCHEMA_VERSION = "ATIF-v1.8"
 _NOT_AGENT = {"system": "system", "developer": "system", "user": "user"}
@@ -99,7 +99,7 @@ class _Steps:
         return steps
 
     def _said(self, message: Message, when: float) -> dict[str, Any]:
-        said = self._text(texts(message))
+        said = self._text(text_of(message))
         return {"timestamp": _iso(when), "source": _NOT_AGENT[message["role"]], "message": said}
 
     def _answered(self, call: ModelCall) -> dict[str, Any]:
@@ -108,11 +108,11 @@ class _Steps:
             "timestamp": _iso(call.ended or call.started),
             "source": "agent",
             "model_name": answer["model"] if isinstance(answer.get("model"), str) else call.model,
-            "message": self._text(texts(call.answer)),
+            "message": self._text(text_of(call.answer) if call.answer else ""),
             "metrics": _metrics(call),
             "llm_call_count": 1,
         }
-        if self._content and (thought := texts(call.answer, "reasoning")):
+        if self._content and call.answer and (thought := thoughts_of(call.answer)):
             step["reasoning_content"] = thought
         if uses := self._uses.get(call.seq):
             step["tool_calls"] = [self._call(use) for use in uses]

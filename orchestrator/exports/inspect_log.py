@@ -17,10 +17,10 @@ from typing import Any
 
 from orchestrator import __version__
 from orchestrator.dataset.rows import RunData, TrialRow
-from orchestrator.exports.story import ModelCall, ToolUse, texts
+from orchestrator.exports.story import ModelCall, ToolUse
 from orchestrator.exports.trial import ExportedTrial, in_time
 from orchestrator.records.manifest import ManifestAgent, RunManifest
-from orchestrator.records.message import Message
+from orchestrator.records.message import Message, text_of
 from orchestrator.records.verdict import CheckResult
 
 LOG_VERSION = 2
@@ -155,7 +155,7 @@ class _Sample:
         return {
             "id": trial.row.trial.task,
             "epoch": trial.row.trial.sample,
-            "input": self._text(next((texts(m) for m in (main[0].input if main else []) if m["role"] == "user"), "")),
+            "input": self._text(next((text_of(m) for m in (main[0].input if main else []) if m["role"] == "user"), "")),
             "target": trial.row.task.expect,
             "messages": messages,
             "output": _output(main[-1], self._content)
@@ -261,8 +261,8 @@ def _chat_message(message: Message, content: bool) -> dict[str, Any]:
         return {**found, "tool_calls": calls} if calls else found
     results = [part for part in message["parts"] if part["type"] == "tool_result"]
     if results and role in {"tool", "user"}:
-        texts_ = "\n".join(str(part.get("content", "")) for part in results) if content else ""
-        return {"role": "tool", "content": texts_, "tool_call_id": results[0].get("id")}
+        told = "\n".join(str(part.get("content", "")) for part in results) if content else ""
+        return {"role": "tool", "content": told, "tool_call_id": results[0].get("id")}
     return found
 
 
@@ -298,7 +298,7 @@ def _output(call: ModelCall, content: bool) -> dict[str, Any]:
     found: dict[str, Any] = {
         "model": model,
         "choices": [{"message": _chat_message({**message, "role": "assistant"}, content), "stop_reason": stop}],
-        "completion": texts(message) if content else "",
+        "completion": text_of(message) if content else "",
         "usage": _usage([call]),
     }
     if isinstance(seconds := answer.get("seconds"), int | float):

@@ -273,7 +273,8 @@ def _same(asked: ToolUse, seen: ToolUse) -> bool:
 
 def _message(raw: dict[str, Any]) -> Message:
     parts = [part for part in _list(raw.get("parts")) if isinstance(part, dict) and isinstance(part.get("type"), str)]
-    return cast("Message", {"role": _text(raw.get("role")) or "user", "parts": parts})
+    whole = [part for part in parts if part["type"] not in {"text", "reasoning"} or isinstance(part.get("text"), str)]
+    return cast("Message", {"role": _text(raw.get("role")) or "user", "parts": whole})
 
 
 def _int(value: Any) -> int | None:
@@ -288,7 +289,6 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def texts(message: Message | None, kind: str = "text") -> str:
-    """Return the texts of a message, or of its reasoning."""
-    found = [_text(part.get("text")) for part in (message["parts"] if message else []) if part["type"] == kind]
-    return "\n".join(text for text in found if text)
+def thoughts_of(message: Message) -> str:
+    """Return the reasoning of a message."""
+    return "\n".join(part["text"] for part in message["parts"] if part["type"] == "reasoning" and part["text"])

@@ -128,6 +128,8 @@ def _print(console: Console, row: TrialRow, found: dict[str, Any], metrics: Sequ
     if row.outcome and row.outcome.trajectory:
         say(console)
         say(console, f"each step: {program()} logs {words}", "dim")
+    elif row.outcome is None:
+        say(console, f"what it does, as it does it: {program()} logs {words} --follow", "dim")
 
 
 def _ending(console: Console, row: TrialRow) -> None:
