@@ -15,6 +15,7 @@ from orchestrator.records.outcome import Outcome
 from orchestrator.records.termination import REASONS, TerminationReason
 from orchestrator.records.usage import Usage
 from orchestrator.records.verdict import TrialResult
+from orchestrator.report.model_ids import about_models
 from orchestrator.report.select import first_failure
 from orchestrator.report.text import plural
 from orchestrator.stats.quantiles import Dist, distribution
@@ -182,7 +183,7 @@ def summarise(data: RunData, floor: float = COVERAGE_FLOOR, measured: Measured |
         tasks=tuple(tasks),
         grader_version=data.grader_version,
         labels=_labels(data),
-        notes=(*data.notes, *measured.notes, *_about_rerun(data)),
+        notes=(*data.notes, *measured.notes, *about_models(data.rows), *_about_rerun(data)),
         first_failure=worst.trial if worst else None,
     )
 
