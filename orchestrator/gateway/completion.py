@@ -157,8 +157,16 @@ class _Call:
         """Whether there is no way back: the agent has seen a part of the answer, or would have."""
         return self._stream.begun or self._spent is not None
 
-    async def _whole(self, number: int) -> dict[str, Any]:
+    def _begin(self) -> None:
+        """Begin an attempt, unless a limit was reached while the call waited. Raises Refusal."""
+        try:
+            self._launch.meter.check()
+        except BudgetSpentError as spent:
+            raise _budget(self._launch, spent) from None
         self._began = time.monotonic()
+
+    async def _whole(self, number: int) -> dict[str, Any]:
+        self._begin()
         answer = await self._route.provider.attempt(self._numbered(number))
         calls = await self._record(answer)
         try:
@@ -169,7 +177,7 @@ class _Call:
         return answer
 
     async def _streamed(self, number: int) -> None:
-        self._began = time.monotonic()
+        self._begin()
         self._first_token_s = None
         self._launch.meter.return_tool_calls(self._counted)  # of an attempt that nobody has seen anything of
         self._counted = 0

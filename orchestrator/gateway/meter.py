@@ -54,7 +54,7 @@ class Meter:
         """
         async with self._settled:
             while True:
-                self._check()
+                self.check()
                 if self.steps + self._in_flight < self.budgets.max_steps:
                     self._in_flight += 1
                     return
@@ -123,7 +123,8 @@ class Meter:
             found["usd"] = f"{max(0.0, budgets.max_cost_usd - self.usage.cost_nano_usd / NANO):.6f}"
         return found
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raise BudgetSpentError when a limit is reached: whoever has waited for a place asks again before a call is sent."""
         budgets, used = self.budgets, self.usage
         if self.spent:
             raise self.spend(self.spent)

@@ -54,7 +54,7 @@ def test_every_way_of_asking_is_answered_metered_and_recorded(world, api):
     assert (seal.steps, seal.tool_calls, seal.usage.total) == (len(ways), 2 * len(ways), 42 * len(ways))
     assert seal.findings == ()
     calls = of(events, "tool_call", "agent")
-    assert {(call["name"], call["known"]) for call in calls} == {("f", True), ("g", True)}
+    assert {(call["name"], call["known"], call["valid"]) for call in calls} == {("f", True, True), ("g", True, False)}
     assert {request["endpoint"] for request in of(events, "model_request")} == {api}
     assert not any(response["broken"] or response["estimated"] for response in of(events, "model_response"))
 
