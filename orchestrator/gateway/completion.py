@@ -23,7 +23,7 @@ from orchestrator.gateway.provider import ModelCall, ProviderError, told_in_stre
 from orchestrator.gateway.refusal import Refusal
 from orchestrator.gateway.transcript import Answered, Asked
 from orchestrator.gateway.upstream import MOST_DEPTH
-from orchestrator.gateway.usage import estimate, other_service
+from orchestrator.gateway.usage import costs_otherwise, estimate
 from orchestrator.records.prices import priced
 from orchestrator.records.usage import Usage
 from orchestrator.settings import Price
@@ -310,13 +310,10 @@ class _Call:
         return self._guess(characters), True
 
     def _price(self, answer: Mapping[str, Any]) -> Price | None:
-        price, service = self._launch.body.prices.get(self._route.model), other_service(answer)
-        if price is None or service is None:
+        price, why = self._launch.body.prices.get(self._route.model), costs_otherwise(answer)
+        if price is None or why is None:
             return price
-        said = (
-            f"{self._route.model} answered by the service {printable(service, 40)!r}, of which the price is not known"
-        )
-        self._launch.findings.add("price_unknown", said)
+        self._launch.findings.add("price_unknown", f"what {self._route.model} answered {why}: its cost is not known")
         return None
 
     def _guess(self, characters: int) -> Usage:

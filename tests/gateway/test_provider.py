@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 from provider_world import ANSWER, HEADER, KEY, error, provider
 
+from orchestrator.gateway.usage import costs_otherwise
 from orchestrator.settings import Price
 from orchestrator.trace.read import read_events
 
@@ -166,21 +167,40 @@ def test_an_answer_without_usage_is_estimated_and_its_cost_unknown(world):
     assert [finding.type for finding in seal.findings] == ["usage_missing"]
 
 
-@pytest.mark.parametrize("more", [{"service_tier": "priority"}, {"usage": {**ANSWER["usage"], "speed": "fast"}}])
-def test_an_answer_by_a_service_with_other_prices_has_an_unknown_cost(world, more):
-    _, seal, _, _ = play(world, [lambda _: {**ANSWER, **more}], prices={"openai/gpt-x": Price(input=1.0, output=1.0)})
+def test_an_answer_by_a_service_with_other_prices_has_an_unknown_cost(world):
+    dear = {**ANSWER, "service_tier": "priority"}
+    _, seal, _, _ = play(world, [lambda _: dear], prices={"openai/gpt-x": Price(input=1.0, output=1.0)})
     assert seal.usage.total == 120
     assert seal.usage.cost_nano_usd is None
-    assert [finding.type for finding in seal.findings] == ["price_unknown"]
+    [finding] = seal.findings
+    assert finding.type == "price_unknown"
+    assert finding.detail == "what openai/gpt-x answered was given by the service 'priority': its cost is not known"
 
 
-@pytest.mark.parametrize("word", ["default", "standard", "on_demand", None, 7])
-def test_the_standard_service_has_the_known_prices(world, word):
-    _, seal, _, _ = play(
-        world, [lambda _: {**ANSWER, "service_tier": word}], prices={"openai/gpt-x": Price(input=1.0, output=1.0)}
-    )
-    assert seal.usage.cost_nano_usd == 120_000
-    assert seal.findings == ()
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ({}, None),
+        ({"service_tier": "default", "usage": {"service_tier": "standard", "speed": "standard"}}, None),
+        ({"service_tier": None, "usage": None, "output": None}, None),
+        ({"service_tier": 7, "usage": [], "output": [7, {"type": "function_call"}]}, None),
+        (
+            {"usage": {"prompt_tokens_details": {"audio_tokens": 0}, "server_tool_use": {"web_search_requests": 0}}},
+            None,
+        ),
+        ({"usage": {"speed": "fast"}}, "was given by the service 'fast'"),
+        ({"usage": {"service_tier": "flex"}}, "was given by the service 'flex'"),
+        ({"usage": {"input_tokens_details": {"audio_tokens": 3}}}, "has to do with sound"),
+        (
+            {"usage": {"server_tool_use": {"web_search_requests": 2}}},
+            "is the work of tools that ran at the provider, too",
+        ),
+        ({"output": [{"type": "web_search_call"}]}, "is the work of tools that ran at the provider, too"),
+        ({"output": [{"type": ["web_search_call"]}]}, None),
+    ],
+)
+def test_what_costs_otherwise_than_tokens_is_seen(answer, why):
+    assert costs_otherwise(answer) == why
 
 
 def test_calls_wait_their_turn_at_a_provider(world):
