@@ -38,7 +38,7 @@ def view(
 
     The page only reads, is served to this machine alone, and follows runs while they run. Ctrl-C ends it.
     """
-    with _opener(wanted=not no_open) as opens:
+    with opener(wanted=not no_open) as opens:
         if what is not None and Path(what).is_file():
             run_async(_file(Path(what), port, opens))
         else:
@@ -75,7 +75,7 @@ def _told(opens: Callable[[str], None]) -> Callable[[str], None]:
 
 
 @contextlib.contextmanager
-def _opener(*, wanted: bool) -> Iterator[Callable[[str], None]]:
+def opener(*, wanted: bool) -> Iterator[Callable[[str], None]]:
     """Yield what opens an address in the person's browser, by a file that only they can read: every user of a machine sees the arguments
     of its processes.
     """

@@ -134,8 +134,6 @@ def _response(event: dict[str, Any], _line: Line) -> _Shown:
         "id",
     }
     title = ", ".join(filter(None, (_text(event.get("model")), _text(event.get("finish_reason")))))
-    if event.get("usage"):
-        blocks.append(block("usage as reported", event["usage"], "/usage", "json"))
     return title, facts, blocks, told
 
 

@@ -44,6 +44,7 @@ KEYS: Mapping[str, Values] = {
     "check": lambda row: row.failed_checks,
     "finding": _findings,
     "lost": _causes,
+    "model": lambda row: row.outcome.models if row.outcome else (),
     "task": lambda row: (row.trial.task,),
     "kind": lambda row: (row.task.kind,),
     "tier": lambda row: (str(row.task.tier),),

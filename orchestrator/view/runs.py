@@ -9,7 +9,10 @@ from collections.abc import Awaitable, Callable
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
+from orchestrator import wiring
+from orchestrator.dataset.measured import read_metrics
 from orchestrator.dataset.rows import RunData, RunReader, short
+from orchestrator.driver.dataset import part_cache
 from orchestrator.driver.lease import read_holder
 from orchestrator.driver.lookout import by_the_calendar
 from orchestrator.driver.overview import Line, Overview, overview
@@ -132,6 +135,8 @@ class Runs:
         self._store = store
         self._settings = settings
         self._runs: OrderedDict[str, Fresh[Loaded]] = OrderedDict()
+        self._metrics: OrderedDict[str, tuple[str, dict[str, Any]]] = OrderedDict()
+        self._measuring = asyncio.Lock()
         self._lists: OrderedDict[int, Fresh[Overview]] = OrderedDict()
 
     async def get(self, run: str) -> Loaded:
@@ -144,6 +149,20 @@ class Runs:
         finally:
             while len(self._runs) > MOST_RUNS:
                 self._runs.popitem(last=False)
+
+    async def metrics(self, run: str) -> dict[str, Any]:
+        """Return the trajectory metrics of a run's agents, as the report has them, and what a reader must know. Raises as ``get``."""
+        loaded = await self.get(run)
+        async with self._measuring:
+            if self._metrics.get(run, ("",))[0] != loaded.records:
+                events = wiring.event_reader(self._store)
+                found = await read_metrics(self._store, part_cache(self._settings), events, loaded.data)
+                report = await asyncio.to_thread(lambda: as_json(summarise(loaded.data, measured=found)))
+                agents = [{name: agent[name] for name in ("agent", "metrics")} for agent in report["agents"]]
+                self._metrics[run] = loaded.records, {"agents": agents, "notes": list(found.notes)}
+                while len(self._metrics) > MOST_RUNS:
+                    self._metrics.popitem(last=False)
+            return self._metrics[run][1]
 
     async def list(self, most: int) -> dict[str, Any]:
         """Return the newest runs. Raises StoreError."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from orchestrator import __version__
 from orchestrator.errors import NotFoundError, OrchestrateError, SpecError
 from orchestrator.interfaces import BundleSource, ObjectStore
 from orchestrator.settings import Settings
+from orchestrator.view.align import Pair
 from orchestrator.view.compare import checks_json, pairs_of, steps_json
 from orchestrator.view.display import show
 from orchestrator.view.one import Files, read_on, row_of, trial_json
@@ -26,6 +28,8 @@ from orchestrator.view.trials import neighbours, row_json, trial_table
 
 MOST_EVENTS = 200
 """Events of one answer."""
+MOST_ALIGNED = 8
+"""Pairs of trials whose steps are kept as they were put side by side."""
 MOST_LISTED = 1_000
 """Runs of one list."""
 Answer = dict[str, Any]
@@ -54,6 +58,7 @@ class Site:
         self._file = file
         self._runs = runs
         self._files = files
+        self._pairs: OrderedDict[tuple[str | int, ...], list[Pair]] = OrderedDict()
 
     def routes(self, prefix: str) -> list[web.RouteDef]:
         """Return the addresses below a prefix."""
@@ -61,6 +66,7 @@ class Site:
             "start": self._begin,
             "runs": self._list,
             "run": self._run,
+            "metrics": self._metrics,
             "trials": self._trials,
             "trial": self._trial,
             "changes": self._changes,
@@ -82,6 +88,9 @@ class Site:
         loaded = await self._loaded(request)
         report = loaded.report
         return loaded.head() | {"agents": report["agents"], "tasks": report["tasks"], "notes": report["notes"]}
+
+    async def _metrics(self, request: web.Request) -> Answer:
+        return await self._store()[0].metrics(request.query.get("run", ""))
 
     async def _trials(self, request: web.Request) -> Answer:
         loaded = await self._loaded(request)
@@ -130,7 +139,17 @@ class Site:
         except NotFoundError as error:
             return found | {"steps": None, "problem": str(error)}
         begin, count = number(request, "from", 0), number(request, "count", 20)
-        pairs = await asyncio.to_thread(pairs_of, left, right)
+        names: tuple[str | int, ...] = (
+            loaded.data.manifest.run,
+            *(str(row.trial) for row in rows),
+            len(left.lines),
+            len(right.lines),
+        )
+        if names not in self._pairs:
+            self._pairs[names] = await asyncio.to_thread(pairs_of, left, right)
+            while len(self._pairs) > MOST_ALIGNED:
+                self._pairs.popitem(last=False)
+        pairs = self._pairs[names]
         return found | {"steps": await asyncio.to_thread(steps_json, left, right, pairs, begin, count)}
 
     async def _loaded(self, request: web.Request) -> Loaded:

@@ -110,8 +110,10 @@ def _counts(rows: Sequence[TrialRow]) -> dict[str, int]:
 
 
 def _rates(data: RunData, found: Sequence[TrialRow], wanted: Filter) -> list[dict[str, Any]] | None:
-    """Return the report's numbers of a selection; None for one by what came of the trials, whose rates would say nothing."""
-    if not wanted.is_by_design:
+    """Return the report's numbers of a selection. None for one by what came of the trials, whose rates would say nothing; and for all
+    trials, of which the run itself tells.
+    """
+    if not wanted.words or not wanted.is_by_design:
         return None
     agents = as_json(summarise(replace(data, rows=tuple(found))))["agents"]
     return [agent for agent in agents if agent["counts"]["planned"]]

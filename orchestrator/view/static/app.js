@@ -22,7 +22,7 @@ let number = 0;
 function file() {
   const root = h("section.page", null, h("h1", null, start.file));
   const list = events(root, {}, {});
-  return { root, crumbs: [["", start.file]], live: () => list.live(), refresh: () => list.refresh(), keys: list.keys, close: list.close };
+  return { root, crumbs: [["", start.file]], live: () => list.live(), refresh: () => list.refresh(), keys: list.keys, close: list.close, ready: () => list.ready };
 }
 
 function header() {
@@ -61,6 +61,7 @@ async function render() {
     document.title = [...(page.crumbs ?? []).map(([, text]) => text).reverse(), "orchestrate"].join(" · ");
     header();
     window.scrollTo(0, 0);
+    main.focus({ preventScroll: true });
     await page.ready?.();
     tick(here);
   } catch (error) {

@@ -13,6 +13,7 @@ const PAGE = 20;
 export async function compare(route) {
   const [run, left, right] = route.parts;
   const asked = { run, left, right };
+  const from = { q: route.query.get("q"), sort: route.query.get("sort") };
   const found = await ask("compare", { ...asked, count: PAGE });
   const rows = h("ol.pairs");
   const end = h("div.end");
@@ -20,8 +21,8 @@ export async function compare(route) {
   let loading = false;
   const names = [left, right];
   const root = h("section.page", null,
-    h("div.bar", null, h("h1", null, "Compare"), h("span.grow"), link(to("compare", [run, right, left]), { class: "button" }, "swap sides")),
-    h("div.sides.sticky", null, h("span"), names.map((name, place) => h("div", null, link(to("trial", [run, name]), { class: "strong" }, name), result(found.sides[place].result)))),
+    h("div.bar", null, h("h1", null, "Compare"), h("span.grow"), link(to("compare", [run, right, left], from), { class: "button" }, "swap sides")),
+    h("div.sides.sticky", null, h("span"), names.map((name, place) => h("div", null, link(to("trial", [run, name], from), { class: "strong" }, name), result(found.sides[place].result)))),
     numbers(found.sides), checks(found.checks),
     h("h2", null, "Steps"), about(found), rows, end);
 
@@ -47,8 +48,8 @@ export async function compare(route) {
     observer.observe(end);
   }
   const keys = cursor(() => [...rows.children], (row) => row.querySelector("summary")?.click());
-  keys.c = () => go(to("compare", [run, right, left]));
-  return { root, crumbs: [[to("runs"), "runs"], [to("run", [run]), run], ["", `${left} and ${right}`]], keys, close: () => observer.disconnect() };
+  keys.c = () => go(to("compare", [run, right, left], from));
+  return { root, crumbs: [[to("runs"), "runs"], [to("run", [run], from), run], ["", `${left} and ${right}`]], keys, close: () => observer.disconnect() };
 }
 
 function about(found) {

@@ -26,7 +26,7 @@ export function events(parent, where, { seq = null } = {}) {
   const search = h("input.filter", { type: "search", placeholder: "search what was said and done", "aria-label": "search events", oninput: typed });
   const counted = h("span.muted.small");
   const earlier = h("button.link.earlier", { onclick: back }, "earlier events");
-  const list = h("ol.events");
+  const list = h("ol.events", { onclick: (event) => event.target.dataset.jump && jump(Number(event.target.dataset.jump)) });
   const end = h("div.end");
   const wrong = h("p.problem", { role: "alert" });
   parent.append(h("div.bar.sticky.tools", null, chips, search, counted), wrong, earlier, list, end);
@@ -68,14 +68,17 @@ export function events(parent, where, { seq = null } = {}) {
 
   async function next() {
     if (loading || (page && list.childElementCount && begin + list.childElementCount >= total)) return;
+    const mine = asked;
     loading = true;
     try {
-      take(await question(begin + list.childElementCount));
+      const found = await question(begin + list.childElementCount);
+      if (mine !== asked) return;
+      take(found);
       replace(wrong);
     } catch (error) {
       if (error.name !== "AbortError") replace(wrong, error.message);
     } finally {
-      loading = false;
+      if (mine === asked) loading = false;
     }
   }
 
@@ -84,6 +87,7 @@ export function events(parent, where, { seq = null } = {}) {
     total = found.total;
     for (const event of found.events) list.append(item(event, page.start, where));
     about();
+    mark(list, text);
   }
 
   function about() {
@@ -93,6 +97,20 @@ export function events(parent, where, { seq = null } = {}) {
     earlier.hidden = begin === 0;
     const shown = begin + list.childElementCount;
     replace(end, !page.of ? "no event yet" : !total ? "no event fits" : shown < total ? "…" : page.closed ? "" : "so far");
+  }
+
+  /** Shows one event, wherever it is. */
+  async function jump(number) {
+    const find = () => [...list.children].find((one) => Number(one.dataset.seq) === number);
+    if (!find()) {
+      types.clear();
+      search.value = text = "";
+      await restart(number);
+    }
+    for (const one of list.querySelectorAll(".current")) one.classList.remove("current");
+    const found = find();
+    found?.classList.add("current");
+    found?.scrollIntoView({ block: "center" });
   }
 
   async function back() {
@@ -107,17 +125,18 @@ export function events(parent, where, { seq = null } = {}) {
 
   async function refresh() {
     if (!page) return restart(0);
-    if (page.closed) return;
-    const atEnd = begin + list.childElementCount >= total;
-    const found = await question(begin + list.childElementCount);
+    if (page.closed || loading) return;
+    const mine = asked;
+    const held = list.childElementCount;
+    const atEnd = begin + held >= total;
+    const found = await question(begin + held);
+    if (mine !== asked || loading || held !== list.childElementCount) return;
     if (found.of < page.of) return restart(0); // another launch has begun
     if (found.total === total && found.of === page.of && found.closed === page.closed) return;
-    if (atEnd && !loading) take(found);
-    else {
-      page = { ...found };
-      total = found.total;
-      about();
-    }
+    if (atEnd) return take(found);
+    page = found;
+    total = found.total;
+    about();
   }
 
   const keys = cursor(() => [...list.children], (one) => one.querySelector("button.link, button.raw")?.click());
@@ -133,9 +152,26 @@ export function events(parent, where, { seq = null } = {}) {
   const close = () => {
     asked.abort();
     observer.disconnect();
+    mark(list, "");
   };
-  const ready = restart(seq ?? 0);
+  const ready = seq === null ? restart(0) : jump(seq);
   return { refresh, keys, close, ready, live: () => Boolean(page && !page.closed), known: () => page !== null };
+}
+
+/** Marks where a text stands, without touching the page's elements. */
+function mark(list, text) {
+  if (!CSS.highlights) return;
+  CSS.highlights.delete("found");
+  if (!text) return;
+  const ranges = [];
+  const walker = document.createTreeWalker(list, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode() && ranges.length < 2000) {
+    const whole = walker.currentNode.data.toLowerCase();
+    for (let place = whole.indexOf(text.toLowerCase()); place >= 0; place = whole.indexOf(text.toLowerCase(), place + text.length)) {
+      ranges.push(new StaticRange({ startContainer: walker.currentNode, startOffset: place, endContainer: walker.currentNode, endOffset: place + text.length }));
+    }
+  }
+  CSS.highlights.set("found", new Highlight(...ranges));
 }
 
 /** One event. */
@@ -158,7 +194,7 @@ export function item(event, start, where, { brief = false } = {}) {
     }
   }
   const link = event.other === undefined ? null : h("span.fact", null,
-    event.type === "tool_result" ? `of #${event.other}` : `result #${event.other}`,
+    h("button.link", { data: { jump: event.other } }, event.type === "tool_result" ? `of #${event.other}` : `result #${event.other}`),
     event.source === "agent" ? ` after ${format.seconds(event.apart_s)}` : "");
   return h("li.event", { class: `kind-${event.type}`, data: { seq: event.seq } },
     h("div.when", null, h("span", null, `+${format.seconds(Math.max(0, event.t - (start ?? event.t)))}`), h("span.seq", null, `#${event.seq}`)),
@@ -168,12 +204,16 @@ export function item(event, start, where, { brief = false } = {}) {
       event.conversation ? h("span.tag", { title: "a conversation beside the first" }, `conversation ${event.conversation}`) : null),
     h("div.body", null,
       h("div.line", null, event.title ? h("strong", null, event.title) : null, event.facts.map(fact), link, raw),
-      (brief && event.type === "model_request" ? [] : event.blocks).map((block) => h("div.block", { class: `is-${block.kind}` },
+      (brief && event.type === "model_request" ? [] : event.blocks).map((block) => h("div.block", { class: `is-${block.kind}${isShort(block) ? " short" : ""}` },
         block.label ? h("span.label", null, block.label) : null,
         folded(block.text, block.chars, { lines: LINES[event.type] ?? 20, kind: block.kind, whole: whole(block.pointer) }))),
       event.left_out ? h("p.muted.small", null, `${format.plural(event.left_out, "more text")}: {}`) : null,
       more));
 }
+
+const isShort = (block) => block.label && block.label.length <= 24 && block.chars <= 100 && !block.text.includes("\n");
+
+const NAMES = { seconds: "took", cost_nano_usd: "cost", first_token_s: "first token" };
 
 function fact([name, value]) {
   let shown = value;
@@ -181,6 +221,6 @@ function fact([name, value]) {
   else if (TIMES.has(name) && typeof value === "number") shown = format.seconds(value);
   else if (SIZES.has(name) && typeof value === "number") shown = format.bytes(value);
   else if (typeof value === "number") shown = Number.isInteger(value) ? format.count(value) : String(value);
-  const label = format.words(name.replace("_nano_usd", "").replace(/_s$/, ""));
+  const label = NAMES[name] ?? format.words(name.replace(/_s$/, ""));
   return h("span.fact", { class: BAD.has(value) ? "bad" : null }, h("i", null, label), " ", shown);
 }

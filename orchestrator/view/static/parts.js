@@ -35,7 +35,7 @@ export function meter(counts, planned) {
 
 /** A rate with its interval on a line from 0 to 100 %. */
 export function interval(rate) {
-  if (rate.value === null) return h("span.interval.none", { title: rate.reason ?? "" }, format.NONE);
+  if (rate.value === null) return h("span.interval.none", { title: rate.reason ?? "" });
   const words = `${format.percent(rate.value)}, ${Math.round(100 * rate.level)}% interval ${format.percent(rate.ci_low)} to ${format.percent(rate.ci_high)}`;
   const line = h("span.interval", { role: "img", "aria-label": words, title: `${words}; ${rate.method}` });
   if (rate.ci_low !== null && rate.ci_high !== null) {

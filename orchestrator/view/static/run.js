@@ -20,7 +20,8 @@ export async function run(route) {
   const counted = h("p.counted");
   const side = h("aside.facets", { "aria-label": "filter by value" });
   const list = table({ run: name, sort, resort, changed });
-  const root = h("section.page", null, head, rates,
+  const way = onTheWay(name);
+  const root = h("section.page", null, head, rates, way,
     h("div.bar.sticky", null, h("h2", null, "Trials"), input, counted), wrong,
     h("div.split", null, side, list.root));
   let timer = 0;
@@ -114,7 +115,7 @@ function heading(found) {
     ["spent", (found.spent_nano_usd === null ? "unknown" : format.nano(found.spent_nano_usd)) + limit],
     ["lost launches", lost.join(", ")],
     ["stopped by", found.stop ?? ""],
-    ["said", found.released ?? ""],
+    ["driver said", found.released ?? ""],
     ["suite", `${found.suite} ${found.suite_digest}`],
     ["submitted", format.time(found.created_at)],
     ["commit", found.commit ? `${found.commit.slice(0, 12)}${found.dirty ? " with changes" : ""}` : ""],
@@ -155,4 +156,34 @@ function rateRow(agent) {
     h("td.number", null, pair(agent.latency_s, format.seconds)),
     h("td.number", null, pair(agent.steps, (value) => String(Math.round(10 * value) / 10))),
     h("td.muted.endings", null, endings));
+}
+
+const METRICS = [
+  ["tool_call_validity", "valid calls"], ["tool_selection_accuracy", "fitting tool"], ["verification_failures", "verify failed"],
+  ["unverified_claims", "unverified"], ["recovery_rate", "recovered"], ["context_exhaustion", "window full"],
+];
+
+/** The trajectory metrics, which may take a while: asked for when somebody opens them. */
+function onTheWay(run) {
+  const body = h("div");
+  const open = async (event) => {
+    if (!event.target.open) return;
+    try {
+      const found = await ask("metrics", { run });
+      const rows = found.agents.flatMap((agent) => Object.entries(agent.metrics).map(([form, metrics]) => [agent.agent, form, metrics]))
+        .filter(([, , metrics]) => METRICS.slice(0, -1).some(([key]) => metrics[key].denominator));
+      replace(body, found.notes.map((note) => h("p.note", null, note)), rows.length ? metricTable(rows) : h("p.muted", null, "no call of a tool is known"));
+    } catch (error) {
+      replace(body, h("p.problem", null, error.message));
+    }
+  };
+  return h("details.way", { ontoggle: open }, h("summary", null, "On the way", h("span.muted.small", null, " tools, verification, recovery; gateway: seen by us, agent: only reported")), body);
+}
+
+function metricTable(rows) {
+  const cell = (rate) => h("td.number", { title: rate.reason ?? rate.method ?? "" },
+    rate.value === null ? format.NONE : [format.percent(rate.value), h("span.muted", null, ` of ${format.count(rate.denominator)}`)]);
+  return h("div.scroll", null, h("table.list.tight", null,
+    h("thead", null, h("tr", null, ["agent", "form"].map((word) => h("th", { scope: "col" }, word)), METRICS.map(([, word]) => h("th.number", { scope: "col" }, word)))),
+    h("tbody", null, rows.map(([agent, form, metrics]) => h("tr", null, h("th", { scope: "row" }, agent), h("td.muted", null, form), METRICS.map(([key]) => cell(metrics[key])))))));
 }

@@ -129,7 +129,7 @@ export function table({ run, sort: first, resort, changed }) {
     if (marked && marked[0] === run && marked[1] !== row.trial) {
       const left = marked[1];
       marked = null;
-      go(to("compare", [run, left, row.trial]));
+      go(to("compare", [run, left, row.trial], { q: query, sort }));
       return;
     }
     marked = marked?.[1] === row.trial ? null : [run, row.trial];

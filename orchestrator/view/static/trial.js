@@ -17,6 +17,7 @@ export async function trial(route) {
   let found = await ask("trial", asked);
   let tab = route.query.get("tab") ?? "transcript";
   let launch = null;
+  let at = Number(route.query.get("at")) || null;
   let open = null;
   const head = h("div.head");
   const side = h("aside.side", { "aria-label": "ending and verdict" });
@@ -50,7 +51,8 @@ export async function trial(route) {
     if (tab === "transcript") {
       if (launch) panel.append(h("p.note", null, `launch ${launch} `, h("button.link", { onclick: () => show(null) }, "the one that counts")));
       if (launch || found.has.trajectory || isLeft()) {
-        open = events(panel, { run, trial: name, launch }, {});
+        open = events(panel, { run, trial: name, launch }, { seq: at });
+        at = null;
         return open.ready;
       }
     }
@@ -72,8 +74,8 @@ export async function trial(route) {
     const page = await ask("trials", { run, q: `task:${found.task.id}`, count: 60 });
     const rows = page.rows.filter((row) => row.trial !== name);
     replace(others, rows.length ? [h("h2", null, "Same task"), h("ul.siblings", null, rows.map((row) => h("li", null,
-      link(to("trial", [run, row.trial]), null, `@${row.agent}:${row.sample}`), result(row.result),
-      link(to("compare", [run, name, row.trial]), { class: "compare", "aria-label": `compare with ${row.trial}` }, "compare"))))] : null);
+      link(to("trial", [run, row.trial], from), null, `@${row.agent}:${row.sample}`), result(row.result),
+      link(to("compare", [run, name, row.trial], from), { class: "compare", "aria-label": `compare with ${row.trial}` }, "compare"))))] : null);
   }
 
   async function refresh() {
@@ -151,6 +153,7 @@ function ending(found) {
         .filter(([key]) => use[key]).map(([key, word]) => `${format.count(use[key])} ${word}`).join(", ")],
       ["cost", cost],
       ["started", format.clock(outcome.times.started)],
+      ["not recorded", (outcome.unrecorded ?? []).join(", ")],
       ["sandbox", Object.entries(outcome.labels).map(([name, value]) => `${name}: ${value}`).join("; ")],
     ])),
   ];
