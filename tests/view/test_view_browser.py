@@ -18,19 +18,35 @@ pytestmark = [
 RUN = demo()
 
 
+@pytest.fixture(scope="module")
+def chrome():
+    """One browser for all; each test has a tab of its own."""
+    with asyncio.Runner() as runner:
+        browser = chromium.browser(chromium.find())
+        opened = runner.run(browser.__aenter__())
+        try:
+            yield runner, opened
+        finally:
+            runner.run(browser.__aexit__(None, None, None))
+
+
+@pytest.fixture
+def story(chrome):
+    """Runs what a test does in the loop of the browser, and tells it how a tab is opened."""
+    runner, opened = chrome
+    return lambda work: runner.run(work(opened))
+
+
 @contextlib.asynccontextmanager
-async def looking(site):
+async def looking(opened, site):
     """Yield a tab, and the address of the page that it can look at."""
-    async with served(site) as address, chromium.browser(chromium.find()) as opened:
+    async with served(site) as address:
         page = await opened()
         yield page, address
+        await page.call("Page.close")
         assert page.problems == []
         assert page.dialogs == []
         assert [url for url in page.requests if not url.startswith(address)] == []
-
-
-def story(work):
-    asyncio.run(work())
 
 
 def file_site(path):
@@ -60,9 +76,9 @@ async def nothing_happened(page, *, texts):
     assert await page.run("[...document.querySelectorAll('.unseen')].map(e => e.textContent).includes('U+202E')")
 
 
-def test_a_hostile_trial_is_only_text(tmp_path):
-    async def work():
-        async with looking(await hostile_site(tmp_path)) as (page, address):
+def test_a_hostile_trial_is_only_text(story, tmp_path):
+    async def work(opened):
+        async with looking(opened, await hostile_site(tmp_path)) as (page, address):
             trial = f"{address}#/trial/run-1/{str(TRIAL).replace('@', '%40').replace(':', '%3A')}"
             await page.go(trial)
             await page.until("document.querySelectorAll('.event').length === 10")
@@ -93,9 +109,9 @@ def test_a_hostile_trial_is_only_text(tmp_path):
     story(work)
 
 
-def test_the_page_refuses_what_its_own_code_would_do_wrong(tmp_path):
-    async def work():
-        async with served(made_site(RUN)) as address, chromium.browser(chromium.find()) as opened:
+def test_the_page_refuses_what_its_own_code_would_do_wrong(story, tmp_path):
+    async def work(opened):
+        async with served(made_site(RUN)) as address:
             page = await opened()
             await page.go(address)
             await page.until("document.querySelector('tbody tr')")
@@ -118,9 +134,9 @@ def test_the_page_refuses_what_its_own_code_would_do_wrong(tmp_path):
     story(work)
 
 
-def test_everything_can_be_done_with_the_keyboard():
-    async def work():
-        async with looking(made_site(RUN)) as (page, address):
+def test_everything_can_be_done_with_the_keyboard(story):
+    async def work(opened):
+        async with looking(opened, made_site(RUN)) as (page, address):
             await page.go(address)
             await page.until("document.querySelector('tbody tr')")
             await page.press("j")
@@ -158,9 +174,9 @@ def test_everything_can_be_done_with_the_keyboard():
     story(work)
 
 
-def test_thousands_of_trials_are_a_few_rows_on_the_screen():
-    async def work():
-        async with looking(made_site(many())) as (page, address):
+def test_thousands_of_trials_are_a_few_rows_on_the_screen(story):
+    async def work(opened):
+        async with looking(opened, made_site(many())) as (page, address):
             await page.go(f"{address}#/run/big")
             await page.until("document.querySelector('.trials td a')")
             rows = "document.querySelectorAll('.trials tbody tr').length"
@@ -181,11 +197,11 @@ def test_thousands_of_trials_are_a_few_rows_on_the_screen():
     story(work)
 
 
-def test_a_transcript_grows_without_a_reload(tmp_path):
-    async def work():
+def test_a_transcript_grows_without_a_reload(story, tmp_path):
+    async def work(opened):
         path = tmp_path / "t.jsonl"
         path.write_bytes(line(0, "launch") + b"".join(step(1, "the first words")))
-        async with looking(await file_site(path)) as (page, address):
+        async with looking(opened, await file_site(path)) as (page, address):
             await page.go(address)
             await page.until("document.querySelectorAll('.event').length === 5")
             await page.run("window.same = true")
@@ -201,15 +217,15 @@ def test_a_transcript_grows_without_a_reload(tmp_path):
     story(work)
 
 
-def test_a_giant_transcript_is_shown_piece_by_piece(tmp_path):
-    async def work():
+def test_a_giant_transcript_is_shown_piece_by_piece(story, tmp_path):
+    async def work(opened):
         path = tmp_path / "giant.jsonl"
         text = "x" * 99 + "\n"
         with path.open("wb") as file:
             file.write(line(0, "launch") + b"".join(step(1, "a", result=text * 3000)))
             for n in range(1, 1000):
                 file.write(b"".join(step(1 + 4 * n, f"words {n}", result=text * 20)))
-        async with looking(await file_site(path)) as (page, address):
+        async with looking(opened, await file_site(path)) as (page, address):
             await page.go(address)
             await page.until("document.querySelectorAll('.event').length >= 60")
             assert await page.run("document.body.textContent.length") < 200_000
@@ -230,11 +246,11 @@ def test_a_giant_transcript_is_shown_piece_by_piece(tmp_path):
     story(work)
 
 
-def test_no_page_is_wider_than_its_window_and_colours_follow_the_person(tmp_path):
-    async def work():
+def test_no_page_is_wider_than_its_window_and_colours_follow_the_person(story, tmp_path):
+    async def work(opened):
         path = tmp_path / "t.jsonl"
         path.write_bytes(b"".join(hostile_lines()))
-        async with looking(await file_site(path)) as (page, address):
+        async with looking(opened, await file_site(path)) as (page, address):
             await page.go(address)
             await page.until("document.querySelectorAll('.event').length === 10")
             for width, dark in ((380, False), (380, True), (1440, False), (1440, True)):
