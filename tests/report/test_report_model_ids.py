@@ -20,7 +20,9 @@ def rows(who, *ids):
         trial = TrialId("t", who.name, number)
         ended = outcome("run-1", trial).model_copy(update={"models": models})
         made.append(
-            TrialRow(trial=trial, task=task("t"), agent=who, result="passed", graded_as="passed", outcome=ended, verdict=None)
+            TrialRow(
+                trial=trial, task=task("t"), agent=who, result="passed", graded_as="passed", outcome=ended, verdict=None
+            )
         )
     return made
 
