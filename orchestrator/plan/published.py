@@ -80,7 +80,8 @@ def published_price(model: str, address: str | None, at: datetime) -> KnownPrice
         return None
     provider, info = found
     price = _price(info, at)
-    return None if price is None else KnownPrice(price=price, source=table_name(), entry=f"{provider.id}/{info.id}")
+    source = f"{table_name()}, at the dearest hour" if _by_hour(info) else table_name()
+    return None if price is None else KnownPrice(price=price, source=source, entry=f"{provider.id}/{info.id}")
 
 
 def why_unpublished(model: str, address: str | None) -> str:

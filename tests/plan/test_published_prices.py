@@ -84,6 +84,7 @@ def test_a_price_by_the_hour_is_the_dearest_of_the_day(hour: int) -> None:
     found = published_price("deepseek/deepseek-v4-pro", None, AT.replace(hour=hour))
     assert found is not None
     assert (found.price.input, found.price.cache_read, found.price.output) == (1.32, 0.044, 3.96)
+    assert found.source == f"{table_name()}, at the dearest hour"
 
 
 USAGES = [
@@ -94,10 +95,10 @@ USAGES = [
 
 
 def test_calls_cost_what_the_package_itself_would_charge() -> None:
-    """Every model that has a price here, on three calls, one above every tier."""
+    """Every third model that has a price here, on three calls, one above every tier."""
     compared = 0
     for provider in get_snapshot().providers:
-        for model in provider.models:
+        for model in provider.models[::3]:
             found = published_price(f"{provider.id}/{model.id}", None, AT)
             if found is None or found.entry != f"{provider.id}/{model.id}" or "deepseek" in provider.id:
                 continue
@@ -114,4 +115,4 @@ def test_calls_cost_what_the_package_itself_would_charge() -> None:
                 nano = int((asked * Decimal(10**9)).to_integral_value(ROUND_HALF_EVEN))
                 assert cost_nano_usd(usage, found.price) == nano, found.entry
                 compared += 1
-    assert compared > 5000
+    assert compared > 1500
