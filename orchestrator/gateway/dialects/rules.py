@@ -50,6 +50,9 @@ _VERSION = re.compile(r"(_preview)?(_\d{8}|_\d{4}_\d{2}_\d{2})?$")
 
 def refuse_fields(body: Mapping[str, Any], *, more: Mapping[str, str] | None = None, taken: Iterable[str] = ()) -> None:
     """Refuse a request with fields of which none is taken, but for those in ``taken``. Raises Refusal, with a finding."""
+    if not any(body.get("stream") is each for each in (None, True, False)):
+        # A provider may take for a wish what we take for none.
+        raise Refusal(400, "invalid_request", "`stream` must be true or false")
     named = [name for name in body if name.startswith(_PREFIXES)]
     table = {**_FIELDS, **dict.fromkeys(named, _ROUTE), **(more or {})}
     for name, way_out in table.items():

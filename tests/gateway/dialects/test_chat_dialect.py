@@ -54,6 +54,11 @@ def test_a_tool_that_the_task_lists_may_run_at_the_provider():
     assert refused({"tools": [{"type": "code_interpreter"}]}, frozenset({"web_search"})).kind == "hosted_tool"
 
 
+@pytest.mark.parametrize("value", [1, "true", [], 0])
+def test_whether_to_stream_is_said_in_one_way(value):
+    assert refused({"stream": value}).kind == "invalid_request"
+
+
 def test_what_means_nothing_is_taken():
     CHAT.check(
         {"messages": [USER], "n": 1, "store": False, "mcp_servers": [], "service_tier": "flex", "tools": []},
