@@ -70,7 +70,8 @@ def joined(heard, parts):
 
 
 def chat(base, key, model):
-    return of_chat(openai_client(base, key).chat.completions.create(**chat_request(model)))
+    with openai_client(base, key) as client:
+        return of_chat(client.chat.completions.create(**chat_request(model)))
 
 
 def chat_async(base, key, model):
@@ -83,7 +84,10 @@ def chat_async(base, key, model):
 
 def chat_stream(base, key, model, **more):
     heard, parts = Heard(), {}
-    with openai_client(base, key).chat.completions.create(**chat_request(model, stream=True, **more)) as stream:
+    with (
+        openai_client(base, key) as client,
+        client.chat.completions.create(**chat_request(model, stream=True, **more)) as stream,
+    ):
         for chunk in stream:
             add_chunk(heard, chunk, parts)
     return joined(heard, parts)
@@ -106,7 +110,8 @@ def chat_stream_async(base, key, model):
 
 def chat_helper(base, key, model):
     options = {"include_usage": True}
-    with openai_client(base, key).chat.completions.stream(**chat_request(model, stream_options=options)) as stream:
+    request = chat_request(model, stream_options=options)
+    with openai_client(base, key) as client, client.chat.completions.stream(**request) as stream:
         kinds = [event.type for event in stream]
         assert kinds[0] == "chunk"
         return of_chat(stream.get_final_completion())
@@ -126,11 +131,13 @@ def messages_request(model, **more):
 
 
 def messages(base, key, model):
-    return of_message(anthropic_client(base, key).messages.create(**messages_request(model)))
+    with anthropic_client(base, key) as client:
+        return of_message(client.messages.create(**messages_request(model)))
 
 
 def messages_beta(base, key, model):
-    return of_message(anthropic_client(base, key).beta.messages.create(**messages_request(model)))
+    with anthropic_client(base, key) as client:
+        return of_message(client.beta.messages.create(**messages_request(model)))
 
 
 def messages_async(base, key, model):
@@ -143,7 +150,8 @@ def messages_async(base, key, model):
 
 def messages_stream(base, key, model):
     heard, parts, sent = Heard(), {}, 0
-    with anthropic_client(base, key).messages.create(**messages_request(model, stream=True)) as stream:
+    request = messages_request(model, stream=True)
+    with anthropic_client(base, key) as client, client.messages.create(**request) as stream:
         for event in stream:
             if event.type == "message_start":
                 usage = event.message.usage
@@ -160,7 +168,7 @@ def messages_stream(base, key, model):
 
 
 def messages_helper(base, key, model):
-    with anthropic_client(base, key).messages.stream(**messages_request(model)) as stream:
+    with anthropic_client(base, key) as client, client.messages.stream(**messages_request(model)) as stream:
         said = "".join(stream.text_stream)
         heard = of_message(stream.get_final_message())
     assert said == heard.text
@@ -188,7 +196,8 @@ def responses_request(model, **more):
 
 
 def responses(base, key, model):
-    return of_response(openai_client(base, key).responses.create(**responses_request(model)))
+    with openai_client(base, key) as client:
+        return of_response(client.responses.create(**responses_request(model)))
 
 
 def responses_async(base, key, model):
@@ -199,9 +208,8 @@ def responses_async(base, key, model):
     return asyncio.run(ask())
 
 
-def responses_stream(base, key, model):
-    heard, numbers = Heard(), []
-    for event in openai_client(base, key).responses.create(**responses_request(model, stream=True)):
+def take_events(stream, heard, numbers):
+    for event in stream:
         numbers.append(event.sequence_number)
         if event.type == "response.output_text.delta":
             heard.text += event.delta
@@ -209,12 +217,19 @@ def responses_stream(base, key, model):
             heard.calls.append((event.item.call_id, event.item.name, json.loads(event.item.arguments)))
         elif event.type == "response.completed":
             heard.tokens = (event.response.usage.input_tokens, event.response.usage.output_tokens)
+
+
+def responses_stream(base, key, model):
+    heard, numbers = Heard(), []
+    request = responses_request(model, stream=True)
+    with openai_client(base, key) as client, client.responses.create(**request) as stream:
+        take_events(stream, heard, numbers)
     assert numbers == list(range(len(numbers)))
     return heard
 
 
 def responses_helper(base, key, model):
-    with openai_client(base, key).responses.stream(**responses_request(model)) as stream:
+    with openai_client(base, key) as client, client.responses.stream(**responses_request(model)) as stream:
         said = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
         heard = of_response(stream.get_final_response())
     assert said == heard.text

@@ -40,14 +40,19 @@ def test_every_way_of_asking_hears_the_same(served, turn):
         assert way(base, "key", "m") == heard_of(text, parsed, (60, 50), way), way.__name__
 
 
+def opened(api, base):
+    return anthropic_client(base, "key") if api == "messages" else openai_client(base, "key")
+
+
 def ask(api, base, **more):
-    if api == "chat":
-        made = openai_client(base, "key").chat.completions.create(**chat_request("m", **more))
-    elif api == "responses":
-        made = openai_client(base, "key").responses.create(**responses_request("m", **more))
-    else:
-        made = anthropic_client(base, "key").messages.create(**messages_request("m", **more))
-    return list(made) if more else made
+    with opened(api, base) as client:
+        if api == "chat":
+            made = client.chat.completions.create(**chat_request("m", **more))
+        elif api == "responses":
+            made = client.responses.create(**responses_request("m", **more))
+        else:
+            made = client.messages.create(**messages_request("m", **more))
+        return list(made) if more else made
 
 
 def errors(api):
@@ -76,6 +81,28 @@ def test_a_stream_that_fails_half_way_is_an_exception_of_the_client(served):
         ask(api, base, stream=True)
 
 
+PLAIN = {"model": "m", "messages": [{"role": "user", "content": "?"}]}
+
+
+def of_an_answer(api, client, form):
+    if api == "messages":
+        return client.messages.parse(**PLAIN, max_tokens=10, output_format=form).parsed_output
+    if api == "chat":
+        return client.chat.completions.parse(**PLAIN, response_format=form).choices[0].message.parsed
+    return client.responses.parse(model="m", input="?", text_format=form).output_parsed
+
+
+def of_a_stream(api, client, form):
+    if api == "messages":
+        with client.messages.stream(**PLAIN, max_tokens=10, output_format=form) as stream:
+            return stream.get_final_message().parsed_output
+    if api == "chat":
+        with client.chat.completions.stream(**PLAIN, response_format=form) as stream:
+            return stream.get_final_completion().choices[0].message.parsed
+    with client.responses.stream(model="m", input="?", text_format=form) as stream:
+        return stream.get_final_response().output_parsed
+
+
 @pytest.mark.parametrize("helper", [False, True])
 def test_structured_answers_are_parsed_by_the_clients(served, helper):
     from pydantic import BaseModel
@@ -85,40 +112,17 @@ def test_structured_answers_are_parsed_by_the_clients(served, helper):
 
     api, base, here = served
     here.failure, here.said = None, Said(id="abc", model="m", text='{"fixed": true}', calls=(), tokens=TOKENS)
-    asked = [{"role": "user", "content": "?"}]
-    if api == "messages":
-        client = anthropic_client(base, "key").messages
-        more = {"model": "m", "max_tokens": 10, "messages": asked, "output_format": Verdict}
-        if helper:
-            with client.stream(**more) as stream:
-                found = stream.get_final_message().parsed_output
-        else:
-            found = client.parse(**more).parsed_output
-    elif api == "chat":
-        client = openai_client(base, "key").chat.completions
-        more = {"model": "m", "messages": asked, "response_format": Verdict}
-        if helper:
-            with client.stream(**more) as stream:
-                found = stream.get_final_completion().choices[0].message.parsed
-        else:
-            found = client.parse(**more).choices[0].message.parsed
-    else:
-        client = openai_client(base, "key").responses
-        more = {"model": "m", "input": "?", "text_format": Verdict}
-        if helper:
-            with client.stream(**more) as stream:
-                found = stream.get_final_response().output_parsed
-        else:
-            found = client.parse(**more).output_parsed
+    with opened(api, base) as client:
+        found = (of_a_stream if helper else of_an_answer)(api, client, Verdict)
     assert found == Verdict(fixed=True)
 
 
 def test_embeddings_arrive_in_both_encodings():
     with speaking(EMBEDDINGS) as (base, here):
         here.said = Said(id="a", model="m", text="", calls=(), tokens=Usage(uncached_input=8))
-        client = openai_client(base, "key").embeddings
-        packed = client.create(model="m", input=["a", "b", "a"], dimensions=4)
-        plain = client.create(model="m", input=["a"], dimensions=4, encoding_format="float")
+        with openai_client(base, "key") as client:
+            packed = client.embeddings.create(model="m", input=["a", "b", "a"], dimensions=4)
+            plain = client.embeddings.create(model="m", input=["a"], dimensions=4, encoding_format="float")
     assert [request.get("encoding_format") for request in here.asked] == ["base64", "float"]
     one, two, again = (each.embedding for each in packed.data)
     assert one == again == pytest.approx(plain.data[0].embedding)
