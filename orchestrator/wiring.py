@@ -32,6 +32,7 @@ from orchestrator.spec.agent import Agent
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
+    from orchestrator.gateway.dialects.base import Dialect
     from orchestrator.sandbox.container.engine import Engine
     from orchestrator.sandbox.kubernetes.api import Api
     from orchestrator.trial.crew import Crew
@@ -163,6 +164,13 @@ async def cluster_api(table: Kubernetes) -> AsyncIterator[Api]:
 def writer_id() -> str:
     """Return a name for this process that no other process has or had."""
     return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+
+
+def chat_dialect() -> Dialect:
+    """Return the shape of the Chat Completions API, in which foreign conversations are read."""
+    from orchestrator.gateway.dialects.chat import CHAT
+
+    return CHAT
 
 
 def crew(  # noqa: PLR0913 - the one place where all parts come together

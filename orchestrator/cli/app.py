@@ -7,7 +7,22 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli import agents, data, doctor, gc, images, overview, read, rerun, run, serve, steer, suite, view
+from orchestrator.cli import (
+    agents,
+    data,
+    doctor,
+    gc,
+    images,
+    imports,
+    overview,
+    read,
+    rerun,
+    run,
+    serve,
+    steer,
+    suite,
+    view,
+)
 from orchestrator.errors import InfrastructureError, OrchestrateError, SpecError
 
 app = typer.Typer(
@@ -28,6 +43,7 @@ suite.add_to(app)
 images.add_to(app)
 agents.add_to(app)
 data.add_to(app)
+imports.add_to(app)
 gc.add_to(app)
 doctor.add_to(app)
 serve.add_to(app)

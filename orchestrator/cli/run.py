@@ -256,12 +256,13 @@ async def _resume(asked: Resumed, settings: Settings, stop: Stop, *, detach: boo
     from orchestrator.driver.kubernetes.site import is_remote
     from orchestrator.driver.limits import when_resumed
     from orchestrator.driver.place import open_place
-    from orchestrator.driver.prepare import check_pods, check_resume, make_ready_again
+    from orchestrator.driver.prepare import check_pods, check_resume, make_ready_again, refuse_imported
     from orchestrator.driver.wishes import is_stop, last_wish
     from orchestrator.report.select import resolve_run
 
     store = wiring.object_store(settings.store)
     stored = await load_manifest(store, await resolve_run(store, asked.run))
+    refuse_imported(stored)
     limits = when_resumed(stored, asked.max_cost, settings)
     manifest = stored.model_copy(update={"limits": limits.limits})
     left = await what_is_left(stored, store)

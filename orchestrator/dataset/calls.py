@@ -9,6 +9,8 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
+from orchestrator.stats.trajectory import plain_name
+
 CallOutcome = Literal["ok", "error", "refused", "timeout", "invalid"]
 
 PARSED_CHARS = 256 * 1024
@@ -67,7 +69,8 @@ def is_verifying(tool: str | None, commands: Sequence[str], patterns: Sequence[s
     """Return whether the tool or one of its commands matches a pattern of the task; None when the task has none."""
     if not patterns:
         return None
-    return any(fnmatchcase(text, pattern) for text in (tool or "", *commands) for pattern in patterns)
+    names = (tool or "", plain_name(tool or ""))
+    return any(fnmatchcase(text, pattern) for text in (*names, *commands) for pattern in patterns)
 
 
 def outcome_of(content: str | None, is_error: object) -> CallOutcome | None:

@@ -222,7 +222,7 @@ STEPS = Table(
         *_TRIAL,
         Column("launch", "int32", "Number of the launch, from 1."),
         Column("seq", "int32", "Number of the event in the trajectory."),
-        Column("at", "time", "When it was written down."),
+        Column("at", "time", "When it was written down; null: an imported trace does not say.", nullable=True),
         Column("source", "word", "gateway: seen by us. agent: only reported.", get_args(EventSource)),
         Column("type", "word", "What happened.", STEP_TYPES),
         Column("step", "int32", "Number of the model response that it is or belongs to, from 1.", nullable=True),

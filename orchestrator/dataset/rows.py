@@ -200,7 +200,7 @@ def assemble(
         if found is not None and not _about(found, winner):
             notes.append(f"{trial}: its verdict is not about the launch and state that count, so it is not used")
             found = None
-        graded_as = trial_result(task.expect, winner, found, task.final_checked)
+        graded_as = _graded_as(manifest, task, winner, found)
         rows.append(
             TrialRow(
                 trial=trial,
@@ -216,6 +216,15 @@ def assemble(
             )
         )
     return RunData(manifest=manifest, rows=tuple(rows), notes=tuple(notes))
+
+
+def _graded_as(
+    manifest: RunManifest, task: ManifestTask, winner: Outcome | None, verdict: Verdict | None
+) -> TrialResult:
+    """Return the word for a trial. Nothing was asked of an imported trace, so there is nothing to grade."""
+    if manifest.is_imported and winner is not None:
+        return "not_applicable"
+    return trial_result(task.expect, winner, verdict, task.final_checked)
 
 
 def _planned(planned: Mapping[TrialId, object], name: str, run: str) -> TrialId:
@@ -242,12 +251,7 @@ def _about(verdict: Verdict, winner: Outcome | None) -> bool:
 
 
 def _counted(manifest: RunManifest, task: ManifestTask, agent: ManifestAgent, graded_as: TrialResult) -> TrialResult:
-    """Return the word that counts: quarantine, unless its entry had expired at submission, then applicability.
-
-    Nothing was asked of an imported trace, so there is nothing to grade.
-    """
-    if manifest.is_imported:
-        return "not_applicable"
+    """Return the word that counts: quarantine, unless its entry had expired at submission, then applicability."""
     day = manifest.created_at.astimezone(UTC).date()
     if any(entry.task == task.id and day <= entry.expires for entry in manifest.quarantine):
         return "quarantined"

@@ -27,6 +27,8 @@ ReadEvents = Callable[[BlobRef], Awaitable[Iterable[Event]]]
 
 NAME_CHARS = 200
 """Longest name of a tool, model or call that is kept, in characters."""
+MOST_TIME = 253_402_300_800.0
+"""The end of the year 9999, in seconds since 1970."""
 _BIGGEST_INT = 2**63 - 1
 
 
@@ -103,7 +105,8 @@ class _Walk:
         asked = self._requests.get(_number(data.get("request")), {})
         row: Row = {
             "seq": event.seq,
-            "at": datetime.fromtimestamp(event.t, UTC),
+            # An imported trace need not have times, or none that a calendar has.
+            "at": datetime.fromtimestamp(event.t, UTC) if 0 < event.t < MOST_TIME else None,
             "source": event.source,
             "type": event.type,
             "conversation": asked.get("conversation"),

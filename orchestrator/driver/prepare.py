@@ -23,7 +23,7 @@ from orchestrator.driver.order import (
 )
 from orchestrator.driver.place import KUBERNETES, Place
 from orchestrator.driver.workspaces import lay_workspaces
-from orchestrator.errors import Problem, SpecError, nearest
+from orchestrator.errors import Problem, RefusedError, SpecError, nearest
 from orchestrator.interfaces import ImageEngine, ObjectStore, SandboxBackend
 from orchestrator.plan.cost import dollars, nano
 from orchestrator.plan.labels import network_labels
@@ -257,6 +257,13 @@ async def publish(
         for audience, bundle in _bundles(ready.loaded):
             await publish_bundle(place.store, audience, bundle)
     return manifest
+
+
+def refuse_imported(manifest: RunManifest) -> None:
+    """Raise RefusedError for a run of imported traces."""
+    if manifest.is_imported:
+        msg = f"run {manifest.run} is traces that were imported: there is nothing in it to run or to grade"
+        raise RefusedError(msg)
 
 
 async def refuse_removed(store: ObjectStore, run: str) -> None:

@@ -13,7 +13,7 @@ from orchestrator.dataset.rows import RunData, TrialRow, read_many
 from orchestrator.driver.limits import InForce
 from orchestrator.driver.order import matching, refuse, run_id, run_id_problems
 from orchestrator.driver.place import Place
-from orchestrator.driver.prepare import check_resume, refuse_removed, too_many
+from orchestrator.driver.prepare import check_resume, refuse_imported, refuse_removed, too_many
 from orchestrator.errors import Problem, RefusedError, SpecError
 from orchestrator.interfaces import ObjectStore
 from orchestrator.records import keys
@@ -68,6 +68,7 @@ def plan_rerun(old: RunManifest, rows: Sequence[TrialRow], choice: Choice, run: 
 
     Labels and the grader's version are those of the old run still. Raises SpecError for an unusable run id.
     """
+    refuse_imported(old)
     if problems := run_id_problems(run):
         raise SpecError(problems)
     now = datetime.now(UTC)

@@ -170,7 +170,7 @@ def selection(calls: Iterable[Step], expected: Expected) -> tuple[int, int]:
     right = judged = phase = 0
     begun = False
     for call in calls:
-        tool = call.tool or ""
+        tool = plain_name(call.tool or "")
         if expected.phases:
             named = any(tool in tools for tools in expected.phases)
             if not named and (tool in NOBODYS or (expected.allow is not None and tool in expected.allow)):
@@ -187,6 +187,11 @@ def selection(calls: Iterable[Step], expected: Expected) -> tuple[int, int]:
             judged += 1
             right += tool in expected.allow
     return right, judged
+
+
+def plain_name(tool: str) -> str:
+    """Return the name of a tool without that of the server which some agents write before it: ``mcp__gateway__finish`` is ``finish``."""
+    return tool.split("__", 2)[2] if tool.startswith("mcp__") and tool.count("__") >= 2 else tool
 
 
 def recovery(calls: Iterable[Step]) -> tuple[int, int]:

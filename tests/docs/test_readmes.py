@@ -19,6 +19,7 @@ COMMANDS = {"submit", "resume", "report", "show", "logs", "pull", "validate", "t
     "query",
     "rebuild",
     "export",
+    "import",
     "stop",
     "list",
     "status",
