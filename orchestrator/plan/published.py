@@ -27,6 +27,8 @@ RELEASED = ("0.2.3", date(2026, 11, 10))
 """The version that is a dependency, and its day: the package does not say how old its data is."""
 _ALIASES = {"bedrock": "aws", "gemini": "google", "vertex": "google", "vertex_ai": "google", "xai": "x-ai"}
 """Names that people give to providers."""
+_PATHS = frozenset({"aws", "google"})
+"""Providers whose models are also named by paths that end with their name: ARNs, ``google/gemini-…``."""
 _RATES = {
     "input": "input_mtok",
     "output": "output_mtok",
@@ -50,7 +52,7 @@ class Published:
     models: int
     providers: int
     released: date | None
-    """How old it is; None for another version than the one that is meant to be installed."""
+    """Its day; None for another version than the one that is meant to be installed."""
 
 
 def table_name() -> str:
@@ -122,8 +124,13 @@ def _asked(model: str) -> tuple[str, str]:
 def _find(model: str, address: str | None) -> tuple[Provider, ModelInfo] | None:
     snapshot = _snapshot()
     provider = _provider(snapshot, model, address)
-    found = None if provider is None else provider.find_model(_asked(model)[1], all_providers=snapshot.providers)
-    return None if provider is None or found is None else (provider, found)
+    if provider is None:
+        return None
+    name = _asked(model)[1]
+    found = provider.find_model(name, all_providers=snapshot.providers)
+    if found is None and provider.id in _PATHS:
+        found = provider.find_model(name.rpartition("/")[2], all_providers=snapshot.providers)
+    return None if found is None else (provider, found)
 
 
 def _price(info: ModelInfo, at: datetime) -> Price | None:

@@ -38,6 +38,12 @@ SONNET = "us.anthropic.claude-sonnet-4-20250514-v1:0"
         ("litellm/anthropic/claude-opus-4-1", LOCAL, "anthropic/claude-opus-4-1"),
         ("openrouter/anthropic/claude-sonnet-4", None, "openrouter/anthropic/claude-sonnet-4"),
         ("gemini/gemini-2.5-pro", None, "google/gemini-2.5-pro"),
+        ("vertex/google/gemini-2.5-pro", "https://aiplatform.googleapis.com/v1", "google/gemini-2.5-pro"),
+        (
+            f"mine/arn:aws:bedrock:eu-west-1:1:inference-profile/{SONNET}",
+            BEDROCK,
+            f"aws/regional.{SONNET.removeprefix('us.')}",
+        ),
         ("xai/grok-4", None, "x-ai/grok-4-0709"),
         ("mine/gpt-4o", LOCAL, None),
         ("azure/my-deployment", AZURE, None),
