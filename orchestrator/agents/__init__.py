@@ -1,1 +1,3 @@
-"""Agents as pure data (``render``), and the small loop of our own that runs inside a sandbox (``react/react.py``)."""
+"""Agents as pure data (``render``), and programs of our own that run inside a sandbox: the small loop (``react/react.py``), and a shell for
+a person (``human/terminal.py``).
+"""

@@ -16,6 +16,9 @@ from orchestrator.spec.task import egress_rules
 REACT_FOLDER = Path(__file__).parent / "react"
 """The program of ``react`` and ``scripted``, laid at ``/agent``."""
 
+HUMAN_FOLDER = Path(__file__).parent / "human"
+"""The program of ``human``, laid at ``/agent``; it is joined to the person's terminal by descriptor 3."""
+
 REACT_TOOLS = ("shell",)
 """Tools of the loop itself; the task's come from the gateway."""
 
@@ -25,7 +28,6 @@ SCRIPTED_MODELS = {"main": "scripted/main"}
 _RESERVED_PARAMS = ("messages", "model", "n", "store", "stream", "tools")
 _LATER_TYPES = {
     "http": "an agent behind an endpoint",
-    "human": "a person at a terminal",
 }
 
 
@@ -72,6 +74,9 @@ def render(agent: ManifestAgent, task: ManifestTask, registration: Registration)
         return AgentProgram(command=("true",), env=env)
     if kind == "oracle":
         return AgentProgram(command=("sh", "/solution/solve.sh"), env=env, solution=_solution(agent, task))
+    if kind == "human":
+        terminal = ("python3", "-I", "-S", "/agent/terminal.py")
+        return AgentProgram(command=terminal, env=env, files=HUMAN_FOLDER, requires=requires(agent.agent))
     if kind == "command":
         command = _with_stdin(agent.agent)
         return AgentProgram(command=command, env=env, bundle=agent.bundle)
@@ -87,7 +92,7 @@ def render(agent: ManifestAgent, task: ManifestTask, registration: Registration)
 
 def requires(agent: Agent) -> tuple[str, ...]:
     """Return the programs that the agent's own program needs in a sandbox, beside what the task requires."""
-    return ("python3",) if agent.type in {"react", "scripted"} else ()
+    return ("python3",) if agent.type in {"react", "scripted", "human"} else ()
 
 
 def _react_refusals(agent: Agent) -> list[str]:

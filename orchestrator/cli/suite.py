@@ -21,6 +21,7 @@ def add_to(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command()(validate)
     app.command("try")(try_task)
+    app.command()(shell)
     app.command()(schema)
 
 
@@ -61,6 +62,23 @@ def try_task(
     settings = settings_from(store=store, backend=backend, concurrency=1)
     _check_is_task(task)
     raise typer.Exit(run_async(_try(task.resolve(), agent, model, settings, as_json=as_json)))
+
+
+def shell(
+    task: Annotated[Path, typer.Argument(metavar="TASK", help="Folder of a task in a suite.")],
+    as_trial: Annotated[
+        bool, typer.Option("--as-trial", help="Keep and grade what you did, as a trial of the agent 'human'.")
+    ] = False,
+    backend: BackendOption = None,
+    store: StoreOption = None,
+) -> None:
+    """Be the agent: a shell in a sandbox of a task.
+
+    It has the task's files, limits and tools. Without --as-trial nothing is kept. With it exit code 1 when it does not pass.
+    """
+    settings = settings_from(store=store, backend=backend, concurrency=1)
+    _check_is_task(task)
+    raise typer.Exit(run_async(_shell(task.resolve(), settings, as_trial=as_trial)))
 
 
 def schema(
@@ -148,3 +166,26 @@ async def _try(folder: Path, agent: str | None, model: str | None, settings: Set
     run, trial = await stoppable(run_single(order, settings, stop), stop)
     passed = await print_trial(wiring.object_store(settings.store), settings, run, trial, as_json=as_json)
     return 0 if passed else 1
+
+
+async def _shell(folder: Path, settings: Settings, *, as_trial: bool) -> int:
+    import tempfile
+
+    from orchestrator import wiring
+    from orchestrator.cli.read import print_trial
+    from orchestrator.cli.signals import Stop, stoppable
+    from orchestrator.driver.attended import own_terminal
+    from orchestrator.driver.order import Order
+    from orchestrator.driver.single import run_single
+
+    terminal = own_terminal()
+    order = Order(suite=folder.parent, agents=("human",), samples=1, tasks=(folder.name,), attended=True)
+    stop = Stop("Open it again.")
+    with tempfile.TemporaryDirectory(prefix="orchestrate-") as thrown_away:
+        if not as_trial:
+            settings = settings.model_copy(update={"store": f"file://{thrown_away}"})
+        with terminal.joined():
+            run, trial = await stoppable(run_single(order, settings, stop, terminal), stop)
+        if not as_trial:
+            return 0
+    return 0 if await print_trial(wiring.object_store(settings.store), settings, run, trial, as_json=False) else 1

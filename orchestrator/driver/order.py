@@ -28,7 +28,7 @@ from orchestrator.spec.load import load_submission, load_suite, named_in
 from orchestrator.spec.loaded import LoadedAgent, LoadedSuite, LoadedTask
 from orchestrator.spec.task import Task, flat_checks
 
-_MODELLESS = frozenset({"nop", "oracle"})
+_MODELLESS = frozenset({"nop", "oracle", "human"})
 """Types of agents that call no model."""
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -50,6 +50,8 @@ class Order:
     run_id: str | None = None
     limits: tuple[Placed, ...] = ()
     """What was typed and what the submission file says."""
+    attended: bool = False
+    """A person is at this terminal, who may be the agent."""
 
     def in_force(self, settings: Settings) -> InForce:
         """Return the limits that hold for the run: the smallest of all."""

@@ -48,6 +48,8 @@ def check_order(order: Order, loaded: Loaded, backend: SandboxBackend, settings:
     reasons = refusals((task.task for task in loaded.tasks), agents, backend, wiring.agent_refusals)
     reasons += too_many(sum(sum(row.values()) for row in sizes_of(order, loaded).values()), limits)
     for agent in loaded.agents:
+        if agent.agent.type == "human" and not order.attended:
+            reasons.append(f"agent {agent.name}: it is a person at a terminal; use: orchestrate shell TASK --as-trial")
         reasons += _solution_refusals(agent.name, loaded)
         reasons += _model_refusals(agent.name, tuple(agent.agent.models.values()), settings)
         reasons += _script_refusals(agent, loaded)

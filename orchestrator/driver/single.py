@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from orchestrator.driver.attended import Terminal, attended
 from orchestrator.driver.images import backend_for
 from orchestrator.driver.kubernetes.services import refuse_outside
 from orchestrator.driver.local import Stopper, open_local
@@ -40,9 +43,9 @@ class Collector:
 
 
 async def run_order(
-    order: Order, loaded: Loaded, settings: Settings, stopper: Stopper
+    order: Order, loaded: Loaded, settings: Settings, stopper: Stopper, terminal: Terminal | None = None
 ) -> tuple[RunManifest, list[TrialEnd]]:
-    """Run a whole order in this process: its trials are few.
+    """Run a whole order in this process: its trials are few. With a terminal there is one, and its agent is the person there.
 
     Raises SpendingLimitError, and InfrastructureError when the run was paused by repeated failures of ours.
     """
@@ -52,6 +55,8 @@ async def run_order(
     if backend == KUBERNETES:
         refuse_outside(settings.kubernetes)
     with open_place(settings, backend) as place:
+        if terminal is not None:
+            place = replace(place, backend=attended(place.backend, terminal.channel))  # noqa: PLW2901 - the same place
         ready = await make_ready(place, order, loaded)
         async with open_local(settings, place) as local:
             await local.probe(ready.planned.agents)
@@ -64,9 +69,11 @@ async def run_order(
     return manifest, collector.ends
 
 
-async def run_single(order: Order, settings: Settings, stopper: Stopper) -> tuple[str, TrialId]:
+async def run_single(
+    order: Order, settings: Settings, stopper: Stopper, terminal: Terminal | None = None
+) -> tuple[str, TrialId]:
     """Run an order of one trial and return its run and its name. Raises as ``run_order``, also when the trial did not end."""
-    manifest, ends = await run_order(order, load_order(order), settings, stopper)
+    manifest, ends = await run_order(order, load_order(order), settings, stopper, terminal)
     trial = all_trials(manifest)[0].id
     if not ends:
         msg = f"{trial} did not end"

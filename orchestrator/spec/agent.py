@@ -10,7 +10,7 @@ from orchestrator.settings import Price
 from orchestrator.spec.base import RelativePath, Spec
 from orchestrator.spec.task import is_pinned
 
-RUNNABLE_AGENTS = frozenset({"command", "react", "scripted", "oracle", "nop"})
+RUNNABLE_AGENTS = frozenset({"command", "react", "scripted", "oracle", "nop", "human"})
 
 Adapter = Literal["claude-code", "codex", "mini-swe-agent"]
 """Forms of an ending: the JSON result of Claude Code, the JSON events of Codex, the exit status of mini-swe-agent's trajectory."""

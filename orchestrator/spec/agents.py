@@ -17,19 +17,19 @@ from orchestrator.spec.scripts import Script
 from orchestrator.spec.yaml import Document
 from orchestrator.spec.yaml import Path as FieldPath
 
-BUILT_IN = ("oracle", "nop")
+BUILT_IN = ("oracle", "nop", "human")
 """Agents that need no file."""
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,98}[a-z0-9])?")
 
 
 def built_in_agent(name: str) -> LoadedAgent:
-    """Return ``oracle``, ``nop`` or ``wrong/NAME``, which runs a task's wrong solution.
+    """Return ``oracle``, ``nop``, ``human`` or ``wrong/NAME``, which runs a task's wrong solution.
 
     Raises SpecError for another name.
     """
-    if name == "nop":
-        agent = Agent(type="nop")
+    if name in {"nop", "human"}:
+        agent = Agent.model_validate({"type": name})
     elif name == "oracle" or (name.startswith("wrong/") and _NAME.fullmatch(name.removeprefix("wrong/"))):
         agent = Agent(type="oracle")
     else:

@@ -103,7 +103,6 @@ def test_a_scripted_agent_needs_no_models_of_its_own():
     ("fields", "says"),
     [
         ({"type": "http"}, "type 'http'"),
-        ({"type": "human"}, "type 'human'"),
         ({"type": "nop", "command": ["x"]}, "'command' is for type 'command'"),
         ({"type": "oracle", "bundle": "x/"}, "'bundle' is for type 'command'"),
         ({"type": "react", "models": {"main": "a/b"}, "stdin": "instruction"}, "'stdin' is for type 'command'"),

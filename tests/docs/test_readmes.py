@@ -16,6 +16,7 @@ DOCUMENTS = sorted(
 COMMANDS = {"submit", "resume", "report", "show", "logs", "pull", "validate", "try", "schema", "version", "serve"} | {
     "images",
     "agents",
+    "shell",
     "query",
     "rebuild",
     "export",
