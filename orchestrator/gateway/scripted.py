@@ -126,7 +126,7 @@ def _turn(turns: tuple[Turn, ...], index: int) -> tuple[list[int], Turn | None]:
 def _matches(other: Other, messages: Sequence[Message]) -> bool:
     """Return whether a request is the side call: by its instructions, or by its last message."""
     instructions = [_text(message) for message in messages if message["role"] in {"system", "developer"}]
-    return any(re.search(other.match, text[-_SEARCHED:]) for text in [*instructions, _last(messages)])
+    return any(re.search(other.match, text[-_SEARCHED:], re.MULTILINE) for text in [*instructions, _last(messages)])
 
 
 def _fault(status: int) -> ProviderError:

@@ -145,27 +145,32 @@ def _script(file: Path, problems: list[Problem]) -> Script | None:
     inlined = Document(document.file, _inlined(document, file.parent, problems), document.values, document.keys)
     script, found = validate(Script, inlined)
     problems += found
-    problems += _turn_problems(inlined)
+    problems += _pattern_problems(inlined)
     return script if len(problems) == before else None
 
 
-def _turns(document: Document) -> list[FieldPath]:
-    paths: list[FieldPath] = []
+def _patterns(document: Document) -> list[FieldPath]:
+    """Return where a script has regular expressions."""
+    others = document.get("others")
+    paths: list[FieldPath] = [
+        ("others", number, "match") for number in range(len(others) if isinstance(others, list) else 0)
+    ]
     conversations = document.get("conversations")
     for number, each in enumerate(conversations if isinstance(conversations, list) else []):
         turns = each.get("turns") if isinstance(each, dict) else None
         paths += [
-            ("conversations", number, "turns", index) for index in range(len(turns) if isinstance(turns, list) else 0)
+            ("conversations", number, "turns", index, "expect")
+            for index in range(len(turns) if isinstance(turns, list) else 0)
         ]
     return paths
 
 
-def _turn_problems(document: Document) -> list[Problem]:
+def _pattern_problems(document: Document) -> list[Problem]:
     found = []
-    for path in _turns(document):
-        pattern = document.get(*path, "expect")
+    for path in _patterns(document):
+        pattern = document.get(*path)
         if isinstance(pattern, str) and (fault := regex_fault(pattern)):
-            found.append(document.problem((*path, "expect"), fault))
+            found.append(document.problem(path, fault))
     return found
 
 

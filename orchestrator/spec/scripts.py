@@ -57,7 +57,8 @@ class Other(Spec):
     """An answer to side calls of an agent, such as one for a title: it is no turn, and comes as often as it is asked for."""
 
     match: str = Field(min_length=1)
-    """Regular expression that is found in the instructions (system prompt) or in the last message of such a request."""
+    """Regular expression that is found in the instructions (system prompt) or in the last message of such a request; ``^`` and ``$`` are
+    ends of lines."""
     text: str = ""
     """The message."""
     calls: tuple[ScriptedCall, ...] = ()

@@ -459,6 +459,7 @@ def test_mistakes_of_agents_and_scripts(agent: Path, write: Write) -> None:
     edit(agent.parent / "scripts/careful/one.yaml", "command: {file: fix.sh}", "command: {file: fx.sh}")
     edit(agent.parent / "scripts/careful/one.yaml", "ok|done", "(ok")
     write("agents/scripts/careful/two.yaml", "conversation: []\n")
+    write("agents/scripts/careful/way.yaml", "conversations: [{turns: [{text: a}]}]\nothers: [{match: '(t'}]\n")
     assert problems(lambda: load_agent(agent)) == [
         "agents/careful.yaml:2:16: models.main: must be PROVIDER/NAME, for example openai/gpt-5-mini or scripted/careful",
         "agents/careful.yaml:5:9: bundle: there is no folder agents/fils",
@@ -472,6 +473,10 @@ def test_mistakes_of_agents_and_scripts(agent: Path, write: Write) -> None:
             "missing ), unterminated subpattern at position 0"
         ),
         "agents/scripts/careful/two.yaml:1:1: conversation: unknown key (did you mean 'conversations'?)",
+        (
+            "agents/scripts/careful/way.yaml:2:18: others[0].match: not a regular expression: "
+            "missing ), unterminated subpattern at position 0"
+        ),
     ]
 
 
