@@ -34,8 +34,17 @@ class WorkingClock:
 
     def waited(self, begin: float, end: float) -> None:
         """Note that from ``begin`` to ``end`` somebody waited."""
-        if end > begin:
-            self._closed = _union([*self._closed, (begin, end)])
+        if end <= begin:
+            return
+        # They are apart and in order, and what is added nearly always comes last: only the end of the list is looked at.
+        after = len(self._closed)
+        while after and self._closed[after - 1][0] > end:
+            after -= 1
+        first = after
+        while first and self._closed[first - 1][1] >= begin:
+            first -= 1
+            begin, end = min(begin, self._closed[first][0]), max(end, self._closed[first][1])
+        self._closed[first:after] = [(begin, end)]
 
     def begin_wait(self, now: float) -> int:
         """Note that somebody waits from now on; returns the number to end it with."""

@@ -69,6 +69,8 @@ async def count_tokens(
     if not route.provider.offers("count_tokens"):
         msg = f"the provider of {route.model} counts no tokens; count them yourself, or go by the usage of answers"
         raise Refusal(404, "unsupported_endpoint", msg, code="count_tokens")
+    if launch.meter.spent is not None:
+        raise _budget(launch, launch.meter.spend(launch.meter.spent))
     call = ModelCall(dialect, body, route.name, headers)
     try:
         async with launch.turns:

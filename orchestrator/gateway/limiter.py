@@ -57,13 +57,15 @@ class Turns(Generic[Owner, Item]):
     def __init__(self) -> None:
         self._waiting: dict[Owner, deque[Item]] = {}
         """The owner whose turn it is comes first."""
+        self._size = 0
 
     def __len__(self) -> int:
-        return sum(map(len, self._waiting.values()))
+        return self._size
 
     def put(self, owner: Owner, item: Item) -> None:
         """Add an item of an owner."""
         self._waiting.setdefault(owner, deque()).append(item)
+        self._size += 1
 
     def take(self) -> Item:
         """Remove and return the next item. Raises IndexError when there is none."""
@@ -73,6 +75,7 @@ class Turns(Generic[Owner, Item]):
             raise IndexError(msg)
         own = self._waiting.pop(owner)
         item = own.popleft()
+        self._size -= 1
         if own:
             self._waiting[owner] = own  # behind all others
         return item
@@ -82,6 +85,7 @@ class Turns(Generic[Owner, Item]):
         own = self._waiting.get(owner)
         if own is not None and item in own:
             own.remove(item)
+            self._size -= 1
             if not own:
                 del self._waiting[owner]
 
@@ -128,6 +132,13 @@ class Limiter:
         """Take back a place. ``Place`` calls it."""
         self.open -= 1
         self._serve()
+
+    def take_free(self) -> Place | None:
+        """Return a place that is free and that nobody waits for; None when there is none."""
+        if self.waiting or self.open >= self.window.places or self.window.resume_at > self.clock():
+            return None
+        self.open += 1
+        return Place(self)
 
     async def acquire(self, owner: Hashable) -> Place:
         """Return a place, once it is the owner's turn."""

@@ -161,6 +161,17 @@ def test_tokens_are_counted_without_a_step(world):
     assert (seal.steps, seal.usage.total) == (0, 0)
 
 
+def test_nothing_is_counted_once_a_limit_is_spent(world):
+    async def run():
+        async with world().running() as here:
+            inside = await here.launch(script=SCRIPT, budgets={"max_steps": 1})
+            body = {"model": "main", "max_tokens": 5, "messages": [{"role": "user", "content": "what now?"}]}
+            paths = ["/v1/messages", "/v1/messages/count_tokens", "/v1/messages", "/v1/messages/count_tokens"]
+            return [(await inside.ask("POST", path, body))[0] for path in paths]
+
+    assert asyncio.run(run()) == [200, 200, 403, 403]
+
+
 def test_models_are_listed_in_the_shape_of_who_asks(world):
     def ask(base, key):
         with openai_client(base, key) as openai_, anthropic_client(base, key) as anthropic_:

@@ -103,6 +103,22 @@ def test_an_owner_with_many_calls_does_not_keep_another_waiting():
     assert asyncio.run(live()).index("modest") <= 2
 
 
+def test_a_free_place_is_taken_without_waiting_unless_somebody_waits():
+    async def live():
+        limiter = Limiter(1)
+        first = limiter.take_free()
+        waits = asyncio.create_task(limiter.acquire("a"))
+        await asyncio.sleep(0)
+        with first:
+            assert limiter.take_free() is None
+        second = await waits
+        with second:
+            second.overloaded(60)
+        return limiter.take_free(), limiter.open
+
+    assert asyncio.run(live()) == (None, 0)
+
+
 def test_nobody_calls_before_the_provider_wants_to_be_asked_again():
     async def live():
         loop = asyncio.get_running_loop()

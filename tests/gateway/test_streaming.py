@@ -304,9 +304,9 @@ def test_a_key_that_a_stream_repeats_reaches_nobody(world):
     assert texts(events) == "it is [hidden]"
 
 
-def test_scripted_models_stream_too(world):
+def test_scripted_models_stream_too(either):
     async def live():
-        async with world().running() as here:
+        async with either().running() as here:
             inside = await here.launch(
                 script={"conversations": [{"turns": [{"text": "a long answer " * 40, "calls": [{"name": "f"}]}]}]}
             )
