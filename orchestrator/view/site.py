@@ -131,33 +131,33 @@ class Site:
         return piece(text, number(request, "from", 0))
 
     async def _compare(self, request: web.Request) -> Answer:
-        loaded = await self._loaded(request)
-        rows = [row_of(loaded.data, request.query.get(side, "")) for side in ("left", "right")]
+        """Two trials of one run, or of two: ``right_run`` names the other one."""
+        names = [request.query.get("run", "")] * 2
+        names[1] = request.query.get("right_run") or names[0]
+        data = [(await self._named(name)).data for name in names]
+        trials = [request.query.get(side, "") for side in ("left", "right")]
+        rows = [row_of(each, trial) for each, trial in zip(data, trials, strict=True)]
         found: Answer = {"sides": [row_json(row) for row in rows], "checks": checks_json(rows[0], rows[1])}
         try:
             left, right = [await self._store()[1].transcript(row, None) for row in rows]
         except NotFoundError as error:
             return found | {"steps": None, "problem": str(error)}
-        begin, count = number(request, "from", 0), number(request, "count", 20)
-        names: tuple[str | int, ...] = (
-            loaded.data.manifest.run,
-            *(str(row.trial) for row in rows),
-            len(left.lines),
-            len(right.lines),
-        )
-        if names not in self._pairs:
-            self._pairs[names] = await asyncio.to_thread(pairs_of, left, right)
+        key: tuple[str | int, ...] = (*names, *trials, len(left.lines), len(right.lines))
+        if key not in self._pairs:
+            self._pairs[key] = await asyncio.to_thread(pairs_of, left, right)
             while len(self._pairs) > MOST_ALIGNED:
                 self._pairs.popitem(last=False)
-        pairs = self._pairs[names]
-        return found | {"steps": await asyncio.to_thread(steps_json, left, right, pairs, begin, count)}
+        begin, count = number(request, "from", 0), number(request, "count", 20)
+        return found | {"steps": await asyncio.to_thread(steps_json, left, right, self._pairs[key], begin, count)}
 
     async def _loaded(self, request: web.Request) -> Loaded:
-        runs, run = self._store()[0], request.query.get("run", "")
+        return await self._named(request.query.get("run", ""))
+
+    async def _named(self, run: str) -> Loaded:
         if not run:
             msg = "which run? Name one"
             raise SpecError(msg)
-        return await runs.get(run)
+        return await self._store()[0].get(run)
 
     def _store(self) -> tuple[Runs, Files]:
         if self._runs is None or self._files is None:

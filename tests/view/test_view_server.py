@@ -204,6 +204,20 @@ def test_a_hostile_trial_is_told_as_it_is(tmp_path):
             assert (await ask("event", **where, seq=3, pointer="/no"))[0] == 404
             _, compared = await ask("compare", run="run-1", left=TRIAL, right=TRIAL)
             assert compared["steps"]["first_difference"] is None
+            assert (await ask("compare", run="run-1", left=TRIAL, right=TRIAL, right_run="other"))[0] == 404
+
+    story(work)
+
+
+def test_trials_of_two_runs_stand_side_by_side():
+    async def work():
+        async with asking(made_site(RUN, demo("demo-2"))) as ask:
+            trials = {"left": "fix-rounding@careful:1", "right": "fix-rounding@sloppy:1"}
+            status, found = await ask("compare", run="demo-1", right_run="demo-2", **trials)
+            assert status == 200
+            assert [side["agent"] for side in found["sides"]] == ["careful", "sloppy"]
+            assert [check["id"] for check in found["checks"]] == ["hidden_tests", "blast_radius"]
+            assert found["steps"] is None
 
     story(work)
 

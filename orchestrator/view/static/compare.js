@@ -11,23 +11,25 @@ import { go, to } from "./route.js";
 const PAGE = 20;
 
 export async function compare(route) {
-  const [run, left, right] = route.parts;
-  const asked = { run, left, right };
+  const [run, left, right, other = run] = route.parts;
+  const asked = { run, left, right, right_run: other === run ? "" : other };
   const from = { q: route.query.get("q"), sort: route.query.get("sort") };
   const found = await ask("compare", { ...asked, count: PAGE });
   const rows = h("ol.pairs");
   const end = h("div.end");
   let next = 0;
   let loading = false;
-  const names = [left, right];
+  const names = [[run, left], [other, right]];
+  const swapped = to("compare", other === run ? [run, right, left] : [other, right, left, run], from);
   const root = h("section.page", null,
-    h("div.bar", null, h("h1", null, "Compare"), h("span.grow"), link(to("compare", [run, right, left], from), { class: "button" }, "swap sides")),
-    h("div.sides.sticky", null, h("span"), names.map((name, place) => h("div", null, link(to("trial", [run, name], from), { class: "strong" }, name), result(found.sides[place].result)))),
+    h("div.bar", null, h("h1", null, "Compare"), h("span.grow"), link(swapped, { class: "button" }, "swap sides")),
+    h("div.sides.sticky", null, h("span"), names.map(([of, name], place) => h("div", null, link(to("trial", [of, name], from), { class: "strong" }, name),
+      result(found.sides[place].result), other === run ? null : h("span.muted.small", null, of)))),
     numbers(found.sides), checks(found.checks),
     h("h2", null, "Steps"), about(found), rows, end);
 
   function take(page) {
-    for (const [place, row] of page.rows.entries()) rows.append(pair(row, page.from + place, run, names));
+    for (const row of page.rows) rows.append(pair(row, names));
     next = page.from + page.rows.length;
     replace(end, next < page.total ? "…" : "");
   }
@@ -48,7 +50,7 @@ export async function compare(route) {
     observer.observe(end);
   }
   const keys = cursor(() => [...rows.children], (row) => row.querySelector("summary")?.click());
-  keys.c = () => go(to("compare", [run, right, left], from));
+  keys.c = () => go(swapped);
   return { root, crumbs: [[to("runs"), "runs"], [to("run", [run], from), run], ["", `${left} and ${right}`]], keys, close: () => observer.disconnect() };
 }
 
@@ -94,11 +96,11 @@ function checks(found) {
     h("tr", { class: one.sides[0]?.passed === one.sides[1]?.passed ? null : "differs" }, h("th", { scope: "row" }, one.id), one.sides.map(cell)))))];
 }
 
-function pair(row, place, run, names) {
+function pair(row, names) {
   const title = row.same ? "same" : row.sides.every(Boolean) ? "different" : "only on one side";
   const body = h("div.sides");
   const fill = () => body.childElementCount || replace(body, row.sides.map((side, which) => h("ol.events.narrow", null,
-    side ? side.events.map((event) => item(event, side.events[0].t, { run, trial: names[which] }, { brief: true })) : h("li.muted.gap", null, "no such step"),
+    side ? side.events.map((event) => item(event, side.events[0].t, { run: names[which][0], trial: names[which][1] }, { brief: true })) : h("li.muted.gap", null, "no such step"),
     side?.more ? h("li.muted", null, `${format.plural(side.more, "more event")}`) : null)));
   if (!row.same) fill();
   const brief = row.sides.map((side) => side?.events.filter((event) => event.type === "tool_call").map((event) => event.title).join(", ")).find(Boolean) ?? "answer";

@@ -8,7 +8,7 @@ const HELP = [
   ["/", "filter or search"],
   ["Esc", "leave the field; one page up"],
   ["[  ]", "previous, next trial of the table"],
-  ["c", "compare: mark a trial, then c on another one; in a trial, with one beside it"],
+  ["c", "compare: mark a trial, then c on another one, of any run; in a trial, with one beside it"],
   ["g  G", "first, last"],
   ["1  2  3", "in a trial: transcript, what it left, output"],
   ["?", "this"],

@@ -126,14 +126,15 @@ export function table({ run, sort: first, resort, changed }) {
   function mark() {
     const row = rowAt(current);
     if (!row) return;
-    if (marked && marked[0] === run && marked[1] !== row.trial) {
-      const left = marked[1];
+    const same = marked?.[0] === run && marked[1] === row.trial;
+    if (marked && !same) {
+      const [first, left] = marked;
       marked = null;
-      go(to("compare", [run, left, row.trial], { q: query, sort }));
+      go(to("compare", first === run ? [run, left, row.trial] : [first, left, row.trial, run], { q: query, sort }));
       return;
     }
-    marked = marked?.[1] === row.trial ? null : [run, row.trial];
-    say(marked ? `${row.trial} is marked; press c on another trial to compare them` : "nothing is marked");
+    marked = same ? null : [run, row.trial];
+    say(marked ? `${row.trial} is marked; press c on another trial, of this run or another, to compare them` : "nothing is marked");
     draw();
   }
 
