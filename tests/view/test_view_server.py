@@ -6,13 +6,14 @@ import re
 
 import aiohttp
 import pytest
-from hostile_state import TRIAL
+from hostile_state import TRIAL, bundle, hostile_run
 from run_builder import agent, manifest, outcome, put, save, task
-from view_world import EVIL, TrialId, asking, demo, hostile_site, line, made_site, served, step
+from view_world import EVIL, TrialId, asking, demo, hostile_lines, hostile_site, line, made_site, served, step
 
 from orchestrator.records import keys
 from orchestrator.settings import load_settings
 from orchestrator.storage.file import FileStore
+from orchestrator.storage.open import open_store
 from orchestrator.view.guard import HEADERS
 from orchestrator.view.one import open_file, read_on
 from orchestrator.view.runs import Fresh
@@ -205,6 +206,27 @@ def test_a_hostile_trial_is_told_as_it_is(tmp_path):
             _, compared = await ask("compare", run="run-1", left=TRIAL, right=TRIAL)
             assert compared["steps"]["first_difference"] is None
             assert (await ask("compare", run="run-1", left=TRIAL, right=TRIAL, right_run="other"))[0] == 404
+
+    story(work)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_bucket_is_shown_like_a_folder(tmp_path, s3_url):
+    async def work():
+        here, _ = await hostile_run(tmp_path, events=b"".join(hostile_lines()))
+        there = open_store(s3_url)
+        for name in await here.list(""):
+            if name.startswith("blobs/"):
+                await there.put_blob(name, await here.get(name))
+            else:
+                assert await there.create(name, await here.get(name))
+        settings = load_settings(tmp_path, overrides={"store": s3_url, "cache": str(tmp_path / "cache")})
+        sites = [store_site(Start(store="s"), store, bundle(tmp_path / "bundle"), settings) for store in (here, there)]
+        where = {"run": "run-1", "trial": str(TRIAL)}
+        async with asking(sites[0]) as ask, asking(sites[1]) as ask_bucket:
+            for name in ("runs", "run", "trials", "trial", "events", "changes", "output"):
+                assert await ask(name, **where) == await ask_bucket(name, **where), name
 
     story(work)
 
