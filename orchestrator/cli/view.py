@@ -27,7 +27,7 @@ def view(
     what: Annotated[
         str | None,
         typer.Argument(
-            metavar="[RUN|FILE]", help="Begin with this run; or show a trajectory file alone.", show_default=False
+            metavar="[RUN|FILE]", help="Begin with this run; or show the traces of a file alone.", show_default=False
         ),
     ] = None,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free one.")] = 0,
@@ -58,12 +58,15 @@ async def _store(text: str | None, port: int, settings: Settings, opens: Callabl
 
 
 async def _file(path: Path, port: int, opens: Callable[[str], None]) -> None:
-    from orchestrator.view.one import open_file, read_on
+    import asyncio
+
+    from orchestrator.view.opened import OpenedFile
     from orchestrator.view.server import serve
     from orchestrator.view.site import Site, Start
 
-    file = await read_on(open_file(path))
-    await serve(Site(Start(file=path.name), file=file), port, _told(opens))
+    with tempfile.TemporaryDirectory(prefix="orchestrate-view-") as folder:
+        file = await asyncio.to_thread(OpenedFile, path, Path(folder))
+        await serve(Site(Start(), file=file), port, _told(opens))
 
 
 def _told(opens: Callable[[str], None]) -> Callable[[str], None]:

@@ -83,7 +83,8 @@ def _launch(event: dict[str, Any], _line: Line) -> _Shown:
     facts = [(name, value) for name, value in _map(event.get("budgets")).items() if _is_short(value)]
     facts += [(f"model {name}", value) for name, value in _map(event.get("models")).items() if _is_short(value)]
     told = {"trial", "launch", "run", "budgets"} | ({"models"} if _map(event.get("models")) else set())
-    return f"{_text(event.get('trial'))} launch {_text(event.get('launch'))}", facts, [], told
+    title = " launch ".join(filter(None, (_text(event.get("trial")), _text(event.get("launch")))))
+    return title, facts, [], told
 
 
 def _request(event: dict[str, Any], line: Line) -> _Shown:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections import OrderedDict
-from pathlib import Path
 from typing import IO, Any
 
 import orjson
@@ -201,13 +200,3 @@ async def read_on(transcript: Transcript) -> Transcript:
     """Read what is new in a file, beside the loop. Raises StoreError."""
     await asyncio.to_thread(transcript.read_on)
     return transcript
-
-
-def open_file(path: Path) -> Transcript:
-    """Open a trajectory that somebody has as a file. Raises SpecError and StoreError."""
-    try:
-        file = path.open("rb")
-    except OSError as error:
-        msg = f"{path} cannot be read: {error.strerror}"
-        raise SpecError(msg) from error
-    return Transcript(file, str(path))

@@ -20,7 +20,8 @@ from orchestrator.settings import Settings
 from orchestrator.view.align import Pair
 from orchestrator.view.compare import checks_json, pairs_of, steps_json
 from orchestrator.view.display import show
-from orchestrator.view.one import Files, read_on, row_of, trial_json
+from orchestrator.view.one import Files, row_of, trial_json
+from orchestrator.view.opened import OpenedFile
 from orchestrator.view.runs import Loaded, Runs
 from orchestrator.view.texts import as_text, find, piece
 from orchestrator.view.transcript import Transcript
@@ -41,18 +42,16 @@ class Start:
     """What is looked at, and where to begin."""
 
     store: str | None = None
-    """Shown to the person; None for a file."""
+    """Its address, for the person; None for a file."""
     run: str | None = None
     """The run to show first."""
-    file: str | None = None
-    """Name of the file."""
 
 
 class Site:
     """The answers. ``store`` and what belongs to it are absent where one file is looked at."""
 
     def __init__(
-        self, start: Start, *, file: Transcript | None = None, runs: Runs | None = None, files: Files | None = None
+        self, start: Start, *, file: OpenedFile | None = None, runs: Runs | None = None, files: Files | None = None
     ) -> None:
         self._start = start
         self._file = file
@@ -64,6 +63,7 @@ class Site:
         """Return the addresses below a prefix."""
         found: dict[str, Callable[[web.Request], Awaitable[Answer]]] = {
             "start": self._begin,
+            "traces": self._traces,
             "runs": self._list,
             "run": self._run,
             "metrics": self._metrics,
@@ -79,7 +79,14 @@ class Site:
 
     async def _begin(self, _request: web.Request) -> Answer:
         start = self._start
-        return {"version": __version__, "store": start.store, "run": start.run, "file": start.file}
+        file = {"file": self._file.name, "traces": len(self._file.traces)} if self._file else {"file": None}
+        return {"version": __version__, "store": start.store, "run": start.run, **file}
+
+    async def _traces(self, _request: web.Request) -> Answer:
+        if self._file is None:
+            msg = "this page shows a store, not a file"
+            raise SpecError(msg)
+        return self._file.listed()
 
     async def _list(self, request: web.Request) -> Answer:
         return await self._store()[0].list(number(request, "count", 100, MOST_LISTED))
@@ -167,7 +174,7 @@ class Site:
 
     async def _transcript(self, request: web.Request) -> Transcript:
         if self._file is not None:
-            return await read_on(self._file)
+            return await self._file.transcript(number(request, "trace", 0))
         loaded = await self._loaded(request)
         row = row_of(loaded.data, request.query.get("trial", ""))
         launch, files = number(request, "launch", 0) or None, self._store()[1]

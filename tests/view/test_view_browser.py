@@ -8,7 +8,7 @@ import pytest
 from hostile_state import TRIAL
 from view_world import EVIL, demo, hostile_lines, hostile_site, line, made_site, many, served, step
 
-from orchestrator.view.one import open_file, read_on
+from orchestrator.view.opened import OpenedFile
 from orchestrator.view.site import Site, Start
 
 pytestmark = [
@@ -50,10 +50,7 @@ async def looking(opened, site):
 
 
 def file_site(path):
-    async def made():
-        return Site(Start(file=path.name), file=await read_on(open_file(path)))
-
-    return made()
+    return Site(Start(), file=OpenedFile(path, path.parent))
 
 
 ALIVE = (
@@ -201,7 +198,7 @@ def test_a_transcript_grows_without_a_reload(story, tmp_path):
     async def work(opened):
         path = tmp_path / "t.jsonl"
         path.write_bytes(line(0, "launch") + b"".join(step(1, "the first words")))
-        async with looking(opened, await file_site(path)) as (page, address):
+        async with looking(opened, file_site(path)) as (page, address):
             await page.go(address)
             await page.until("document.querySelectorAll('.event').length === 5")
             await page.run("window.same = true")
@@ -225,7 +222,7 @@ def test_a_giant_transcript_is_shown_piece_by_piece(story, tmp_path):
             file.write(line(0, "launch") + b"".join(step(1, "a", result=text * 3000)))
             for n in range(1, 1000):
                 file.write(b"".join(step(1 + 4 * n, f"words {n}", result=text * 20)))
-        async with looking(opened, await file_site(path)) as (page, address):
+        async with looking(opened, file_site(path)) as (page, address):
             await page.go(address)
             await page.until("document.querySelectorAll('.event').length >= 60")
             assert await page.run("document.body.textContent.length") < 200_000
@@ -250,7 +247,7 @@ def test_no_page_is_wider_than_its_window_and_colours_follow_the_person(story, t
     async def work(opened):
         path = tmp_path / "t.jsonl"
         path.write_bytes(b"".join(hostile_lines()))
-        async with looking(opened, await file_site(path)) as (page, address):
+        async with looking(opened, file_site(path)) as (page, address):
             await page.go(address)
             await page.until("document.querySelectorAll('.event').length === 10")
             for width, dark in ((380, False), (380, True), (1440, False), (1440, True)):

@@ -10,12 +10,13 @@ from hostile_state import TRIAL, bundle, hostile_run
 from run_builder import agent, manifest, outcome, put, save, task
 from view_world import EVIL, TrialId, asking, demo, hostile_lines, hostile_site, line, made_site, served, step
 
+from orchestrator.errors import SpecError
 from orchestrator.records import keys
 from orchestrator.settings import load_settings
 from orchestrator.storage.file import FileStore
 from orchestrator.storage.open import open_store
 from orchestrator.view.guard import HEADERS
-from orchestrator.view.one import open_file, read_on
+from orchestrator.view.opened import OpenedFile
 from orchestrator.view.runs import Fresh
 from orchestrator.view.server import application, serve
 from orchestrator.view.site import Site, Start, store_site
@@ -172,9 +173,10 @@ def test_what_cannot_be_answered_is_said_in_words(name, query, status, words):
     story(work)
 
 
-def test_a_file_has_no_runs():
+def test_a_file_has_no_runs(tmp_path):
     async def work():
-        async with asking(Site(Start(file="x.jsonl"))) as ask:
+        (tmp_path / "t.jsonl").write_bytes(line(0, "launch"))
+        async with asking(Site(Start(), file=opened(tmp_path / "t.jsonl"))) as ask:
             assert (await ask("runs"))[0] == 400
 
     story(work)
@@ -254,6 +256,12 @@ def test_a_run_that_is_not_there(tmp_path):
     story(work)
 
 
+def opened(path):
+    folder = path.parent / "imported"
+    folder.mkdir()
+    return OpenedFile(path, folder)
+
+
 def live_run(folder):
     """Return store and page of a run in which nothing has ended."""
     store = FileStore(folder / "store")
@@ -302,7 +310,7 @@ def test_a_file_is_followed_while_it_grows(tmp_path):
     async def work():
         path = tmp_path / "t.jsonl"
         path.write_bytes(line(0, "launch"))
-        async with asking(Site(Start(file="t.jsonl"), file=await read_on(open_file(path)))) as ask:
+        async with asking(Site(Start(), file=opened(path))) as ask:
             assert (await ask("events"))[1]["of"] == 1
             with path.open("ab") as file:
                 file.write(b"".join(step(1, EVIL)))
@@ -314,6 +322,45 @@ def test_a_file_is_followed_while_it_grows(tmp_path):
             assert "shorter" in answer["error"]
 
     story(work)
+
+
+def conversation(*texts):
+    """Return messages as the Chat Completions API has them."""
+    roles = ("user", "assistant")
+    return {"messages": [{"role": roles[n % 2], "content": text} for n, text in enumerate(texts)]}
+
+
+def test_traces_of_other_programs_are_shown_one_by_one(tmp_path):
+    path = tmp_path / "talks.jsonl"
+    made = [conversation("first", EVIL), "nonsense", conversation("second", "yes", EVIL, "no")]
+    path.write_text("".join(json.dumps(one) + "\n" for one in made))
+
+    async def work():
+        async with asking(Site(Start(), file=opened(path))) as ask:
+            _, start = await ask("start")
+            assert (start["file"], start["traces"]) == ("talks.jsonl", 2)
+            _, found = await ask("traces")
+            assert [trace["line"] for trace in found["traces"]] == [1, 3]
+            assert [trace["steps"] for trace in found["traces"]] == [1, 2]
+            assert "talks.jsonl:2" in found["notes"][0]
+            _, first = await ask("events", trace=0)
+            assert EVIL in [block["text"] for event in first["events"] for block in event["blocks"]]
+            assert (await ask("events", trace=1))[1]["of"] > first["of"]
+            assert (await ask("events", trace=2))[0] == 404
+            assert (await ask("traces"))[0] == 200
+
+    story(work)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [(b"hello\n", "x.json"), (b"{}\n", "none of these"), (b"\0" * 100, "x.json"), (b"[" * 10_000, "x.json")],
+    ids=["text", "object", "zeros", "deep"],
+)
+def test_a_file_without_any_trace_is_refused_with_the_reason(tmp_path, data, words):
+    (tmp_path / "x.json").write_bytes(data)
+    with pytest.raises(SpecError, match=words):
+        opened(tmp_path / "x.json")
 
 
 def test_what_is_asked_at_one_time_is_read_once_and_not_too_often():
@@ -336,8 +383,6 @@ def test_what_is_asked_at_one_time_is_read_once_and_not_too_often():
 
 
 def test_a_taken_port_is_said(tmp_path):
-    from orchestrator.errors import SpecError
-
     async def work():
         async with served(made_site(RUN)) as address:
             port = int(re.search(r":(\d+)/", address)[1])

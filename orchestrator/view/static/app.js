@@ -3,7 +3,7 @@
 import { ask } from "./api.js";
 import { compare } from "./compare.js";
 import { h, link, replace } from "./dom.js";
-import { events } from "./events.js";
+import { file } from "./file.js";
 import { listen, help } from "./keys.js";
 import { go, parse, to } from "./route.js";
 import { run } from "./run.js";
@@ -12,18 +12,12 @@ import { trial } from "./trial.js";
 
 const SOON = 2000; // milliseconds between two looks at what is going on
 const LATER = 15000; // and at what is over
-const pages = { runs, run, trial, compare, file };
+const pages = { runs, run, trial, compare };
 const main = document.getElementById("main");
 let start = null;
 let shown = null; // {refresh, keys, close, crumbs, live}
 let timer = 0;
 let number = 0;
-
-function file() {
-  const root = h("section.page", null, h("h1", null, start.file));
-  const list = events(root, {}, {});
-  return { root, crumbs: [["", start.file]], live: () => list.live(), refresh: () => list.refresh(), keys: list.keys, close: list.close, ready: () => list.ready };
-}
 
 function header() {
   const crumbs = shown?.crumbs ?? [];
@@ -52,7 +46,7 @@ async function render() {
   shown?.close?.();
   clearTimeout(timer);
   const route = parse(location.hash);
-  const make = pages[route.name] ?? (start.file ? file : runs);
+  const make = start.file ? file : (pages[route.name] ?? runs);
   try {
     const page = await make(route, start);
     if (here !== number) return page.close?.();

@@ -195,9 +195,9 @@ export function item(event, start, where, { brief = false } = {}) {
   }
   const link = event.other === undefined ? null : h("span.fact", null,
     h("button.link", { data: { jump: event.other } }, event.type === "tool_result" ? `of #${event.other}` : `result #${event.other}`),
-    event.source === "agent" ? ` after ${format.seconds(event.apart_s)}` : "");
+    event.source === "agent" && event.t ? ` after ${format.seconds(event.apart_s)}` : "");
   return h("li.event", { class: `kind-${event.type}`, data: { seq: event.seq } },
-    h("div.when", null, h("span", null, `+${format.seconds(Math.max(0, event.t - (start ?? event.t)))}`), h("span.seq", null, `#${event.seq}`)),
+    h("div.when", null, h("span", null, event.t ? `+${format.seconds(Math.max(0, event.t - (start ?? event.t)))}` : format.NONE), h("span.seq", null, `#${event.seq}`)),
     h("div.what", null, h("b", null, format.words(event.type)),
       event.source === "agent" ? h("span.tag", { title: "only reported in the model's traffic, not seen to happen" }, "reported") : null,
       event.type === "model_request" ? h("span.tag", null, `step ${event.step}`) : null,
