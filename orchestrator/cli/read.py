@@ -126,27 +126,24 @@ async def _at_prices(
 ) -> tuple[RunData, Measured]:
     """Return a run and its metrics at other prices. Raises SpecError."""
     from datetime import UTC, datetime
+    from functools import cache
 
     from orchestrator import wiring
     from orchestrator.dataset.repriced import read_responses, reprice
     from orchestrator.driver.committed import load_manifest
     from orchestrator.driver.dataset import part_cache
-    from orchestrator.plan.prices import prices_of
+    from orchestrator.plan.prices import known_price
     from orchestrator.report.select import resolve_run
 
-    agents = data.manifest.agents
     if whose == "current":
-        now = datetime.now(UTC)
-        tables = {agent.name: prices_of(agent.agent, settings, now) for agent in agents}
-        said = "the prices that hold now"
+        now, said = datetime.now(UTC), "the prices that hold now"
+        price = cache(lambda agent, model: known_price(model, data.manifest.agent(agent).agent, settings, now))
     else:
         other = await load_manifest(store, await resolve_run(store, whose))
         known = {model: price for agent in other.agents for model, price in agent.prices.items()}
-        models = {agent.name: set(agent.agent.models.values()) & set(known) for agent in agents}
-        tables = {name: {model: known[model] for model in asked} for name, asked in models.items()}
-        said = f"the prices of run {other.run}"
+        price, said = cache(lambda _, model: known.get(model)), f"the prices of run {other.run}"
     responses = await read_responses(store, part_cache(settings), wiring.event_reader(store), data)
-    repriced = reprice(data, responses, tables, said)
+    repriced = reprice(data, responses, price, said)
     return repriced.data, repriced.metrics(measured)
 
 

@@ -5,7 +5,7 @@ What was never known stays unknown: responses without token counts, calls that w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,8 @@ _STEPS_WITH_TOKENS = 2
 
 Responses = Mapping[tuple[TrialId, int], list[Row]]
 """Rows of ``steps`` by trial and launch."""
-Tables = Mapping[str, Mapping[str, KnownPrice]]
-"""Prices by agent and model."""
+PriceOf = Callable[[str, str], KnownPrice | None]
+"""Returns what a model costs, by the agent's name and the model's ``provider/name``."""
 
 
 @dataclass(frozen=True)
@@ -75,15 +75,26 @@ async def read_responses(store: ObjectStore, cache: Path, events: ReadEvents, da
     return steps
 
 
-def reprice(data: RunData, responses: Responses, tables: Tables, whose: str) -> Repriced:
-    """Return a run at other prices; ``whose`` prices they are is told in a note. Pure."""
-    agents = tuple(agent.model_copy(update={"prices": dict(tables[agent.name])}) for agent in data.manifest.agents)
+def reprice(data: RunData, responses: Responses, price_of: PriceOf, whose: str) -> Repriced:
+    """Return a run at other prices; ``whose`` prices they are is told in a note."""
+    asked: dict[str, set[str]] = {agent.name: set(agent.agent.models.values()) for agent in data.manifest.agents}
+    for (trial, _), found in responses.items():
+        asked[trial.agent] |= {row["asked"] for row in found if row.get("asked")}
+    agents = tuple(
+        agent.model_copy(update={"prices": _table(agent.name, asked[agent.name], price_of)})
+        for agent in data.manifest.agents
+    )
     table = price_digest(agent.prices for agent in agents)
     manifest = data.manifest.model_copy(update={"agents": agents, "price_table": table})
     by_name = {agent.name: agent for agent in agents}
     rows = tuple(_row(replace(row, agent=by_name[row.agent.name]), responses) for row in data.rows)
     note = f"costs are at {whose}, not at those of the run"
     return Repriced(replace(data, manifest=manifest, rows=rows, notes=(*data.notes, note)))
+
+
+def _table(agent: str, models: Iterable[str], price_of: PriceOf) -> dict[str, KnownPrice]:
+    found = {model: price_of(agent, model) for model in sorted(models)}
+    return {model: known for model, known in found.items() if known is not None}
 
 
 def _row(row: TrialRow, responses: Responses) -> TrialRow:

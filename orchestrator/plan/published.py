@@ -25,8 +25,17 @@ if TYPE_CHECKING:
 _PACKAGE = "genai-prices"
 RELEASED = ("0.2.3", date(2026, 11, 10))
 """The version that is a dependency, and its day: the package does not say how old its data is."""
-_ALIASES = {"bedrock": "aws", "gemini": "google", "vertex": "google", "vertex_ai": "google", "xai": "x-ai"}
-"""Names that people give to providers."""
+_ALIASES = {
+    "aws.bedrock": "aws",
+    "bedrock": "aws",
+    "azure.ai.inference": "azure",
+    "azure.ai.openai": "azure",
+    **dict.fromkeys(("gcp.gemini", "gcp.gen_ai", "gcp.vertex_ai", "gemini", "vertex", "vertex_ai"), "google"),
+    "mistral_ai": "mistral",
+    "x_ai": "x-ai",
+    "xai": "x-ai",
+}
+"""Names that people, and OpenTelemetry (``gen_ai.provider.name``), give to providers."""
 _PATHS = frozenset({"aws", "google"})
 """Providers whose models are also named by paths that end with their name: ARNs, ``google/gemini-…``."""
 _RATES = {
@@ -75,6 +84,7 @@ def published() -> Published:
 def published_price(model: str, address: str | None, at: datetime) -> KnownPrice | None:
     """Return the price that holds at a time for ``provider/name`` asked at an address; None when the package knows none.
 
+    Traces from elsewhere may say a name alone: then it is a price of who makes models of such names.
     Where a price depends on the hour, it is the dearest of the day, since nobody knows when calls will be made.
     """
     found = _find(model, address)
@@ -90,7 +100,11 @@ def why_unpublished(model: str, address: str | None) -> str:
     """Return why there is no published price of a model."""
     provider, (whose, name) = _provider(_snapshot(), model, address), _asked(model)
     if provider is None:
-        return f"{table_name()} knows no provider {whose!r}"
+        return (
+            f"{table_name()} knows no provider {whose!r}"
+            if whose
+            else f"{table_name()} knows nobody who makes {name!r}"
+        )
     if _find(model, address) is not None:
         return f"{table_name()} has no price of it for tokens alone"
     guess = nearest(name, [each.id for each in provider.models])
@@ -104,19 +118,22 @@ def _snapshot() -> DataSnapshot:
 
 
 def _provider(snapshot: DataSnapshot, model: str, address: str | None) -> Provider | None:
-    if address is not None:
-        try:
-            return snapshot.find_provider(None, None, address)
-        except LookupError:
-            pass  # somebody's own address: the name says whose models are behind it
     name = _asked(model)[0]
-    name = _ALIASES.get(name, name)
-    return next((each for each in snapshot.providers if each.id == name), None)
+    try:
+        if name is None:
+            return snapshot.find_provider(model, None, None)
+        if address is not None:
+            return snapshot.find_provider(None, None, address)
+    except LookupError:
+        pass  # somebody's own address: the name says whose models are behind it
+    return next((each for each in snapshot.providers if each.id == _ALIASES.get(name or "", name)), None)
 
 
-def _asked(model: str) -> tuple[str, str]:
-    """Return whose model it is, and its name there. Behind a LiteLLM proxy, names begin with the provider's."""
-    name, _, rest = model.partition("/")
+def _asked(model: str) -> tuple[str | None, str]:
+    """Return whose model it is, None where nobody says, and its name there. Behind a LiteLLM proxy, names begin with the provider's."""
+    name, slash, rest = model.partition("/")
+    if not slash:
+        return None, model
     whose, _, inner = rest.partition("/")
     return (whose, inner) if name == "litellm" and inner else (name, rest)
 

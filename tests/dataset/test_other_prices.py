@@ -30,7 +30,7 @@ NEW = Price(
     cache_write_1h=4,
     tiers=(PriceTier(above=1000, input=10, output=30),),
 )
-TABLES = {"a": {"x/m": KnownPrice(price=NEW, source="elsewhere")}}
+KNOWN = {("a", "x/m"): KnownPrice(price=NEW, source="elsewhere")}
 COST_SMALL = 100 * 1000 + 10 * 100 + 4 * 2000 + 2 * 4000 + 5 * 3000
 COST_LARGE = 1016 * 10_000 + 5 * 30_000
 
@@ -48,9 +48,9 @@ def launched(rows, cost=7, **more):
     )
 
 
-def cost_of(rows, tables=TABLES, **more):
+def cost_of(rows, known=KNOWN, **more):
     data = assemble(manifest([task("t", samples=1)], [agent("a", models={"m": "x/m"})]), [launched(rows, **more)], [])
-    found = reprice(data, {(TRIAL, 1): rows}, tables, "test prices").data
+    found = reprice(data, {(TRIAL, 1): rows}, lambda *asked: known.get(asked), "test prices").data
     [row] = found.rows
     assert row.outcome is row.launches[0]
     assert found.notes[-1] == "costs are at test prices, not at those of the run"
@@ -83,7 +83,7 @@ def test_what_was_never_known_stays_unknown(rows, more):
 
 
 def test_a_model_that_the_other_prices_lack_has_an_unknown_cost():
-    assert cost_of([response(SMALL)], tables={"a": {}}) is None
+    assert cost_of([response(SMALL)], known={}) is None
 
 
 def test_a_launch_that_asked_nothing_costs_what_it_did():
@@ -117,7 +117,7 @@ def test_rows_come_from_the_dataset_or_from_the_trajectories(tmp_path, kept):
             await commit_run(store, "run-1", events, tmp_path / "cache")
         data = await collect(store, "run-1")
         responses = await read_responses(store, tmp_path / "cache", events, data)
-        repriced = reprice(data, responses, TABLES, "test prices")
+        repriced = reprice(data, responses, lambda *asked: KNOWN.get(asked), "test prices")
         metrics = repriced.metrics(await read_metrics(store, tmp_path / "cache", events, data))
         return repriced.data.rows[0].outcome.usage.cost_nano_usd, metrics.trials[TRIAL]
 

@@ -45,6 +45,11 @@ SONNET = "us.anthropic.claude-sonnet-4-20250514-v1:0"
             f"aws/regional.{SONNET.removeprefix('us.')}",
         ),
         ("xai/grok-4", None, "x-ai/grok-4-0709"),
+        ("gpt-5-mini-2025-08-07", None, "openai/gpt-5-mini"),
+        ("gcp.vertex_ai/gemini-2.5-pro", None, "google/gemini-2.5-pro"),
+        ("azure.ai.openai/gpt-4o", None, "azure/gpt-4o"),
+        ("claude-sonnet-4-20250514", None, "anthropic/claude-sonnet-4-0"),
+        ("small", None, None),
         ("mine/gpt-4o", LOCAL, None),
         ("azure/my-deployment", AZURE, None),
         ("vllm/openai/gpt-oss-20b", LOCAL, None),
@@ -64,6 +69,7 @@ def test_a_model_is_found_by_who_is_asked_and_by_its_name(model: str, address: s
     [
         ("openai/gpt-5-mimi", "knows no 'gpt-5-mimi' of openai (did you mean 'gpt-5-mini'?)"),
         ("local/m", "knows no provider 'local'"),
+        ("small", "knows nobody who makes 'small'"),
         ("openai/gpt-image-1", "has no price of it for tokens alone"),
     ],
 )
