@@ -14,6 +14,9 @@ from aiohttp import web
 
 from orchestrator.gateway.dialects.base import ServerEvent
 
+_BLOCKED_SECONDS = 0.05
+"""A write that takes longer has waited for the reader."""
+
 
 class AgentStream:
     """The agent's end of one stream."""
@@ -48,7 +51,8 @@ class AgentStream:
                 self._request.transport.abort()
         except OSError:
             self.gone = True
-        self._left_s -= time.monotonic() - began
+        if (blocked := time.monotonic() - began) > _BLOCKED_SECONDS:
+            self._left_s -= blocked
 
     async def end(self) -> web.StreamResponse:
         """End the answer and return it. It must have begun."""

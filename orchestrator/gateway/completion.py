@@ -1,43 +1,25 @@
-"""One call of an agent to a model, in any dialect, whole or streamed: what may be asked, the budget, the call, the record."""
+"""What an agent asks of models, in any dialect: what may be asked, where it goes, and the call (``metered_call``)."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncGenerator, Iterable, Mapping
-from contextlib import aclosing, suppress
+import logging
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
 from aiohttp import web
-from pydantic import JsonValue
 
 from orchestrator.gateway.agent_stream import AgentStream
-from orchestrator.gateway.body import within_depth
 from orchestrator.gateway.calls import Route, Timing, Trying, with_retries
-from orchestrator.gateway.dialects.base import Dialect, ServerEvent, StreamError, StreamReader
+from orchestrator.gateway.dialects.base import Dialect
 from orchestrator.gateway.findings import printable
 from orchestrator.gateway.launch import Launch
-from orchestrator.gateway.meter import BudgetSpentError
-from orchestrator.gateway.provider import ModelCall, ProviderError, told_in_stream
+from orchestrator.gateway.metered_call import MeteredCall, budget_refusal
+from orchestrator.gateway.provider import ModelCall, ProviderError
 from orchestrator.gateway.refusal import Refusal
-from orchestrator.gateway.transcript import Answered, Asked
-from orchestrator.gateway.upstream import MOST_DEPTH
-from orchestrator.gateway.usage import costs_otherwise, estimate
-from orchestrator.records.prices import priced
-from orchestrator.records.usage import Usage
-from orchestrator.settings import Price
 
-_READ_ON_SECONDS = 60.0
-"""How long a stream is read that nobody reads any more, for the tokens that it reports at its end."""
-_LEFT = "stream_left"
-"""Code of a stream that was read on for so long."""
-_END = "[DONE]"
-"""The last event of Chat Completions, where a provider sends it."""
-_COUNTS_SECONDS = 2.0
-"""How long a chat that is complete may take to report its tokens."""
-_LINGER_SECONDS = 0.1
-"""How long a provider may take to close a stream that has said that it is complete, so that its connection can be used again."""
+log = logging.getLogger(__name__)
 
 
 async def complete(
@@ -49,12 +31,25 @@ async def complete(
     if launch.stopped == "model_api_error":
         raise Refusal(502, "model_api_error", "the model provider has failed for good; the trial ends now")
     stream = AgentStream(request, launch.meter.left, launch.config.limits.stall_seconds)
-    call = _Call(launch, route, ModelCall(dialect, body, route.name, headers), stream)
+    call = MeteredCall(launch, route, ModelCall(dialect, body, route.name, headers), stream)
     # The call belongs to the launch, not to the connection: usage counts even when the agent has hung up.
     task = asyncio.create_task(call.run())
     launch.calls.add(task)
     task.add_done_callback(lambda done: _forget(launch, done))
-    answer = await asyncio.shield(task)
+    try:
+        answer = await asyncio.shield(task)
+    except Refusal:
+        raise
+    except Exception:  # a fault of ours; where the answer has begun, no other can be given any more
+        if not stream.begun:
+            raise
+        log.exception("fault while streaming %s for launch %s", dialect.path, launch.id)
+        launch.findings.add("gateway_fault", f"POST {dialect.path}")
+        launch.end("model_api_error")
+        await stream.send(
+            dialect.error_events("gateway_fault", None, "the gateway failed; this trial will be run again")
+        )
+        return await stream.end()
     if answer is None:
         return await stream.end()
     return web.Response(body=orjson.dumps(answer), content_type="application/json", headers=launch.meter.left())
@@ -70,7 +65,7 @@ async def count_tokens(
         msg = f"the provider of {route.model} counts no tokens; count them yourself, or go by the usage of answers"
         raise Refusal(404, "unsupported_endpoint", msg, code="count_tokens")
     if launch.meter.spent is not None:
-        raise _budget(launch, launch.meter.spend(launch.meter.spent))
+        raise budget_refusal(launch, launch.meter.spend(launch.meter.spent))
     call = ModelCall(dialect, body, route.name, headers)
     try:
         async with launch.turns:
@@ -96,294 +91,6 @@ def find_route(launch: Launch, dialect: Dialect, body: Mapping[str, Any]) -> Rou
         msg = f"the provider of {route.model} does not offer {dialect.path}; use another endpoint, or name in `endpoints` what it offers"
         raise Refusal(404, "unsupported_endpoint", msg, code=dialect.path)
     return route
-
-
-class _Call:
-    """One call, from its place in the budget to its record."""
-
-    def __init__(self, launch: Launch, route: Route, call: ModelCall, stream: AgentStream) -> None:
-        self._launch = launch
-        self._route = route
-        self._call = call
-        self._stream = stream
-        self._is_stream = call.body.get("stream") is True and call.dialect.name != "embeddings"
-        self._timing = Timing()
-        self._reader: StreamReader | None = None
-        self._began = 0.0
-        self._first_token_s: float | None = None
-        self._counted = 0
-        """Tool calls of a stream that have been counted."""
-        self._spent: BudgetSpentError | None = None
-        """Why the rest of a stream is withheld."""
-        self._told = False
-        """The agent knows that it is."""
-        self._unread_since: float | None = None
-        self._settled = False
-        self._number = 0
-        """Of the attempt, from 0."""
-        self._asked: Asked | None = None
-
-    async def run(self) -> dict[str, Any] | None:
-        """Return the answer; None when it has been streamed. Raises Refusal when nothing has been."""
-        launch = self._launch
-        try:
-            await launch.meter.reserve()
-        except BudgetSpentError as spent:
-            raise _budget(launch, spent) from None
-        try:
-            if launch.sealing:
-                raise Refusal(403, "sealed", "the trial is over")
-            async with launch.turns:
-                self._asked = launch.transcript.request(self._route.model, self._call.dialect, self._call.body)
-                return await self._answer()
-        except ProviderError as error:
-            refusal = await self._failed(error)
-        except asyncio.CancelledError:
-            self._aborted()
-            raise
-        finally:
-            if not self._settled:
-                await launch.meter.settle(None)
-        if not self._stream.begun:
-            raise refusal
-        await self._tell(refusal)
-        return None
-
-    async def _answer(self) -> dict[str, Any] | None:
-        trying = Trying(self._launch.id, self._launch.clock, self._attempt_failed, lambda: self._shown)
-        attempt = self._streamed if self._is_stream else self._whole
-        return await with_retries(self._route, trying, self._timing, attempt)
-
-    @property
-    def _shown(self) -> bool:
-        """Whether there is no way back: the agent has seen a part of the answer, or would have."""
-        return self._stream.begun or self._spent is not None
-
-    def _begin(self) -> None:
-        """Begin an attempt, unless a limit was reached while the call waited. Raises Refusal."""
-        try:
-            self._launch.meter.check()
-        except BudgetSpentError as spent:
-            raise _budget(self._launch, spent) from None
-        self._began = time.monotonic()
-
-    async def _whole(self, number: int) -> dict[str, Any]:
-        self._begin()
-        answer = await self._route.provider.attempt(self._numbered(number))
-        calls = await self._record(answer)
-        try:
-            self._launch.meter.take_tool_calls(len(calls))
-        except BudgetSpentError as spent:
-            raise _budget(self._launch, spent) from None
-        self._launch.tools.announced(calls)
-        return answer
-
-    async def _streamed(self, number: int) -> None:
-        self._begin()
-        self._first_token_s = None
-        self._launch.meter.return_tool_calls(self._counted)  # of an attempt that nobody has seen anything of
-        self._counted = 0
-        self._reader = self._call.dialect.reader(self._call.body)
-        async with aclosing(self._route.provider.stream(self._numbered(number))) as parts:
-            last = await self._follow(self._reader, parts)
-            await self._complete(self._reader, last)
-            with suppress(TimeoutError, ProviderError):
-                async with asyncio.timeout(_LINGER_SECONDS):
-                    await anext(parts, None)
-
-    async def _follow(self, reader: StreamReader, parts: AsyncGenerator[list[ServerEvent], None]) -> list[ServerEvent]:
-        """Pass a stream on up to where it says that it is complete, and return what comes from there on. Raises ProviderError."""
-        last: list[ServerEvent] = []
-        try:
-            async with asyncio.timeout(None) as patience:
-                async for events in parts:
-                    shown = self._take(reader, events)
-                    if not reader.done:
-                        await self._show(shown)
-                        continue
-                    last += shown
-                    if self._call.dialect.name != "chat" or events[-1].data == _END:
-                        return last
-                    # Token counts may come after the end that is told, and so may nothing at all.
-                    patience.reschedule(asyncio.get_running_loop().time() + _COUNTS_SECONDS)
-        except (TimeoutError, ProviderError):
-            if not reader.done:
-                raise
-        if not reader.done:
-            msg = f"the answer of {self._route.model} broke off"
-            raise ProviderError(200, msg, code="stream_broken", retryable=True)
-        return last
-
-    def _take(self, reader: StreamReader, events: Iterable[ServerEvent]) -> list[ServerEvent]:
-        """Return what the agent gets for a part of a stream. Raises ProviderError."""
-        shown: list[ServerEvent] = []
-        try:
-            for event in events:
-                frames = reader.take(event)
-                if self._first_token_s is None and reader.characters + reader.calls:
-                    self._first_token_s = time.monotonic() - self._began
-                if reader.calls > self._counted:
-                    self._count_calls(reader)
-                if self._spent is None:
-                    shown += frames
-        except StreamError as error:
-            raise told_in_stream(self._route.model.partition("/")[0], error.code, error.message) from None
-        except ValueError:
-            msg = f"the answer of {self._route.model} is no stream of this API"
-            raise ProviderError(200, msg, code="provider_garbled", retryable=True) from None
-        # What came before the call that is too many is nothing by itself: where nothing was sent yet, the agent gets a plain refusal.
-        return shown if self._spent is None or self._stream.begun else []
-
-    def _count_calls(self, reader: StreamReader) -> None:
-        """Count the tool calls that have begun, before the agent sees them; withhold all from one on that is too many."""
-        names = [call["name"] for call in self._call.dialect.reply(reader.answer()).calls]
-        new, self._counted = reader.calls - self._counted, reader.calls
-        if self._spent is not None:
-            return
-        try:
-            self._launch.meter.take_tool_calls(new)
-            self._launch.tools.announced(names[len(names) - new :])
-        except BudgetSpentError as spent:
-            self._spent = spent
-
-    async def _show(self, shown: list[ServerEvent]) -> None:
-        """Give the agent a part of the answer. Raises ProviderError when nobody has read it for too long."""
-        await self._stream.send(shown)
-        if self._spent is not None and self._stream.begun:
-            await self._tell(_budget(self._launch, self._spent))
-        if self._spent is None and not self._stream.gone:
-            return
-        self._unread_since = self._unread_since or time.monotonic()
-        if time.monotonic() - self._unread_since > _READ_ON_SECONDS:
-            msg = f"nobody reads the answer of {self._route.model} any more"
-            raise ProviderError(200, msg, code=_LEFT, ours=False)
-
-    async def _complete(self, reader: StreamReader, shown: list[ServerEvent]) -> None:
-        """Record a stream that is complete, before its last frames let the agent go on. Raises ProviderError, Refusal."""
-        answer = reader.answer()
-        if not within_depth(answer, MOST_DEPTH):
-            msg = f"the answer of {self._route.model} nests deeper than {MOST_DEPTH} levels"
-            raise ProviderError(200, msg, code="provider_garbled", retryable=True)
-        await self._record(answer)
-        if self._spent is not None and not self._stream.begun:
-            raise _budget(self._launch, self._spent)
-        await self._show(shown)
-        if self._stream.stalled:
-            self._launch.findings.add("slow_reader", "the agent kept a streamed answer waiting for too long")
-
-    async def _record(self, answer: dict[str, Any], *, broken: bool = False) -> list[str | None]:
-        """Count and record an answer. Returns the names of the tools that it asks for."""
-        launch = self._launch
-        reply = self._call.dialect.reply(answer)
-        usage, estimated = self._usage(answer, reply.tokens, broken=broken)
-        self._settled = True
-        await launch.meter.settle(usage)
-        self._timing.seconds = time.monotonic() - self._began
-        answered = Answered(
-            reply=reply,
-            usage=usage,
-            estimated=estimated,
-            timing=self._timing,
-            first_token_s=self._first_token_s,
-            broken=broken,
-        )
-        if self._asked is not None:
-            launch.transcript.response(self._asked, answered)
-        if reply.model is not None:
-            launch.models.add(printable(reply.model, 200))
-        launch.request_failure = None
-        return [call["name"] for call in reply.calls]
-
-    def _usage(self, answer: Mapping[str, Any], tokens: Usage | None, *, broken: bool) -> tuple[Usage, bool]:
-        """Return what a call has used, and whether that is an estimate."""
-        price = self._price(answer)
-        if tokens is not None and not broken:
-            return priced(tokens, price), False
-        characters = self._reader.characters if self._reader is not None else len(orjson.dumps(answer))
-        if broken:
-            # The cost is estimated too: a provider's failure must not end the trial by a cost limit that an unknown cost breaks.
-            self._launch.findings.add(
-                "stream_broken", f"an answer of {self._route.model} broke off; its usage is estimated"
-            )
-            guess = self._estimate(characters)
-            return priced(
-                tokens.model_copy(update={"output": max(tokens.output, guess.output)}) if tokens else guess, price
-            ), True
-        return self._guess(characters), True
-
-    def _price(self, answer: Mapping[str, Any]) -> Price | None:
-        price, why = self._launch.body.prices.get(self._route.model), costs_otherwise(answer)
-        if price is None or why is None:
-            return price
-        self._launch.findings.add("price_unknown", f"what {self._route.model} answered {why}: its cost is not known")
-        return None
-
-    def _guess(self, characters: int) -> Usage:
-        said = f"{self._route.model} reported no usable token counts; they are estimated"
-        self._launch.findings.add("usage_missing", said)
-        return self._estimate(characters)
-
-    def _estimate(self, characters: int) -> Usage:
-        return estimate(len(orjson.dumps(self._call.dialect.items(self._call.body))), characters)
-
-    async def _failed(self, error: ProviderError) -> Refusal:
-        """Settle a call that has failed for good, and return what the agent is told."""
-        launch = self._launch
-        if self._shown and self._reader is not None:
-            if not self._settled:
-                await self._record(self._reader.answer(), broken=True)
-            if self._spent is not None:
-                return _budget(launch, self._spent)
-            if error.ours:  # the next call may go better, but a trial that ends on this one is not the agent's
-                launch.request_failure = "model_api_error"
-                return Refusal(502, "model_api_error", error.message, code=error.code)
-        elif error.charged_characters:
-            self._settled = True
-            await launch.meter.settle(self._guess(error.charged_characters))
-        if error.code == _LEFT:
-            return Refusal(403, "stream_left", error.message)
-        if error.ours:
-            launch.end("model_api_error")
-            return Refusal(502, "model_api_error", f"{error.message}; the trial ends now", code=error.code)
-        launch.request_failure = "context_exhausted" if error.context else "model_request_error"
-        return Refusal(error.status, "model_request_error", error.message, code=error.code)
-
-    def _aborted(self) -> None:
-        """Only a seal cancels. The provider may have worked and charged: the cost is not known."""
-        if not self._began:
-            return
-        launch = self._launch
-        launch.meter.add(self._estimate(self._reader.characters) if self._reader is not None else Usage())
-        said = "a model call was open when the trial ended; its usage is not known"
-        launch.findings.add("call_aborted", said)
-        self._attempt_failed(self._number, ProviderError(0, said, code="aborted"))
-
-    def _attempt_failed(self, attempt: int, error: ProviderError) -> None:
-        data: dict[str, JsonValue] = {
-            "request": self._asked.event if self._asked is not None else None,
-            "attempt": attempt,
-            "status": error.status,
-            "code": error.code,
-            "message": error.message,
-        }
-        self._launch.trajectory.append("model_error", "gateway", data)
-
-    async def _tell(self, refusal: Refusal) -> None:
-        """Say in a stream that it has failed, once."""
-        if self._told:
-            return
-        self._told = True
-        self._launch.refused(refusal, f"POST {self._call.dialect.path}")
-        await self._stream.send(self._call.dialect.error_events(refusal.kind, refusal.code, refusal.message))
-
-    def _numbered(self, attempt: int) -> ModelCall:
-        call, self._number = self._call, attempt
-        return ModelCall(call.dialect, call.body, call.model, call.headers, attempt)
-
-
-def _budget(launch: Launch, spent: BudgetSpentError) -> Refusal:
-    launch.spend(spent.reason)
-    return Refusal(403, "budget_exhausted", str(spent), code=spent.reason)
 
 
 def _forget(launch: Launch, task: asyncio.Task[Any]) -> None:

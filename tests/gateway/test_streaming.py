@@ -316,3 +316,20 @@ def test_scripted_models_stream_too(either):
     assert (status, texts(events)) == (200, "a long answer " * 40)
     assert len(events) > 4
     assert (seal.steps, seal.tool_calls) == (1, 1)
+
+
+def test_a_fault_of_ours_in_a_stream_is_told_in_it_and_is_infrastructure(world, monkeypatch):
+    from orchestrator.gateway.dialects.chat_stream import ChatReader
+
+    taken = ChatReader.take
+
+    def faulty(self, event):
+        if "lo" in event.data:
+            raise RuntimeError
+        return taken(self, event)
+
+    monkeypatch.setattr(ChatReader, "take", faulty)
+    [(status, events)], seal, seen, _ = play(world, [stream(*HELLO, pause=0.05)])
+    assert (status, texts(events[:1]), len(seen)) == (200, "hel", 1)
+    assert json.loads(events[-1])["error"]["type"] == "gateway_fault"
+    assert seal.stopped == "model_api_error"

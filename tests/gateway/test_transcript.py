@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from orchestrator.gateway.calls import Timing
 from orchestrator.gateway.dialects.chat import CHAT
+from orchestrator.gateway.dialects.messages import MESSAGES
+from orchestrator.gateway.dialects.responses import RESPONSES
 from orchestrator.gateway.transcript import Answered, Transcript
 from orchestrator.records.usage import Usage
 
@@ -105,3 +107,64 @@ def test_a_retry_of_the_same_request_adds_nothing():
     for _ in range(2):
         transcript.request("p/m", CHAT, {"messages": [user("a")]})
     assert [len(r["messages"]) for r in recorder.of("model_request")] == [1, 0]
+
+
+def test_a_conversation_that_shares_the_beginning_of_another_names_it():
+    recorder = Recorder()
+    transcript = Transcript(recorder)
+    rules = {"role": "system", "content": "be good"}
+    for messages in (
+        [rules, user("a"), user("b")],
+        [rules, user("a"), user("other")],
+        [rules, user("new")],
+        [user("x")],
+    ):
+        transcript.request("p/m", CHAT, {"messages": messages})
+    found = [(each["conversation"], each["parent"], each["kept"]) for each in recorder.of("model_request")]
+    assert found == [(0, None, 0), (1, 0, 0), (2, 1, 0), (3, None, 0)]
+
+
+def test_cache_marks_that_move_do_not_begin_another_conversation():
+    recorder = Recorder()
+    transcript = Transcript(recorder)
+    marked = {"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}
+    plain = {"type": "text", "text": "a"}
+    said = {"role": "assistant", "content": "b"}
+    for content, more in ([marked], []), ([plain], [said, user("c")]), ("a", [said, user("c"), said, user("d")]):
+        transcript.request("p/m", MESSAGES, {"messages": [user(content), *more]})
+    assert [(each["conversation"], each["kept"]) for each in recorder.of("model_request")] == [(0, 0), (0, 1), (0, 3)]
+
+
+def test_an_answer_of_several_items_is_known_when_it_comes_back():
+    recorder = Recorder()
+    transcript = Transcript(recorder)
+    asked = [{"role": "user", "content": "a"}]
+    answered = [
+        {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": "x"},
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": "42"},
+    ]
+    for items in (asked, [*asked, *answered]):
+        transcript.request("p/m", RESPONSES, {"instructions": "be good", "input": items})
+    first, second = recorder.of("model_request")
+    assert (first["total"], second["kept"], second["total"], second["conversation"]) == (2, 2, 5, 0)
+    assert [part["type"] for message in second["messages"] for part in message["parts"]] == ["reasoning", "tool_call"]
+    assert recorder.of("tool_result") == [
+        {"conversation": 0, "index": 4, "id": "c", "content": "42", "is_error": False}
+    ]
+
+
+def test_a_message_of_results_and_words_is_told_apart():
+    recorder = Recorder()
+    transcript = Transcript(recorder)
+    content = [
+        {"type": "tool_result", "tool_use_id": "c", "content": "no", "is_error": True},
+        {"type": "text", "text": "go on"},
+    ]
+    transcript.request("p/m", MESSAGES, {"messages": [user("a"), user(content)]})
+    [request] = recorder.of("model_request")
+    assert [message["parts"] for message in request["messages"]] == [
+        [{"type": "text", "text": "a"}],
+        [{"type": "text", "text": "go on"}],
+    ]
+    assert recorder.of("tool_result")[0]["is_error"] is True
