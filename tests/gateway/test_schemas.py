@@ -177,9 +177,21 @@ leaves = st.booleans() | types.map(lambda kind: {"type": kind})
 schemas = st.recursive(leaves, keywords, max_leaves=6)
 
 
-@settings(max_examples=60)
-@given(schema=keywords(schemas), definition=leaves, value=values)
-def test_the_verdict_is_that_of_the_standard(schema, definition, value):
+def check_verdict(schema, definition, value):
     whole = {**schema, "$defs": {"x": definition, "y": {"properties": {"a": {"$ref": "#/$defs/x"}}}}}
     expected = jsonschema.Draft202012Validator(whole).is_valid(value)
     assert judged(whole, value).valid is expected
+
+
+@settings(max_examples=20)
+@given(schema=keywords(schemas), definition=leaves, value=values)
+def test_the_verdict_is_that_of_the_standard(schema, definition, value):
+    check_verdict(schema, definition, value)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@settings(max_examples=3000, deadline=None)
+@given(schema=keywords(schemas), definition=leaves, value=values)
+def test_many_verdicts_are_those_of_the_standard(schema, definition, value):
+    check_verdict(schema, definition, value)

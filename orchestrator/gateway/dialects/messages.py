@@ -33,6 +33,7 @@ from orchestrator.records.usage import Usage
 _FIELDS = {
     "container": rules.STATE,
     "thread": rules.STATE,
+    "anthropic_beta": "send the header `anthropic-beta`",
     "fallback_credit_token": rules.STATE,
     "billing_policy": "the gateway's account pays",
     "user_profile_id": "the gateway's account pays",

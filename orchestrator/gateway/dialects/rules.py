@@ -17,6 +17,17 @@ _FIELDS = {
     "conversation": STATE,
     "cached_content": STATE,
     "background": STATE,
+    "deferred": STATE,
+    "vector_store_ids": STATE,
+    "prompt_id": "send its text instead of an id",
+    "data_sources": _RUNS,
+    "compound_custom": _RUNS,
+    "search_settings": _RUNS,
+    "user_config": _ROUTE,
+    "deployment_id": _ROUTE,
+    "organization": _ROUTE,
+    "cache": "every trial asks the model anew",
+    "caching": "every trial asks the model anew",
     "plugins": "they run at the provider",
     "search_parameters": _RUNS,
     "enable_search": _RUNS,
@@ -39,12 +50,16 @@ _FIELDS = {
     "extra_query": _ROUTE,
     "extra_body": "send its fields beside the others",
     "api_key": "the gateway holds the provider's key",
-    "mock_response": "answers come from the model",
-    "mock_tool_calls": "answers come from the model",
 }
 """Fields of several vendors and proxies."""
-_PREFIXES = ("litellm_", "aws_", "vertex_", "azure_", "mock_testing_")
-"""Beginnings of names by which proxies take keys, addresses and models."""
+_PREFIXES = {
+    "litellm_": _ROUTE,
+    "aws_": _ROUTE,
+    "vertex_": _ROUTE,
+    "azure_": _ROUTE,
+    "mock_": "answers come from the model",
+}
+"""Beginnings of names by which proxies take keys, addresses, models and answers."""
 _VERSION = re.compile(r"(_preview)?(_\d{8}|_\d{4}_\d{2}_\d{2})?$")
 
 
@@ -53,8 +68,8 @@ def refuse_fields(body: Mapping[str, Any], *, more: Mapping[str, str] | None = N
     if not any(body.get("stream") is each for each in (None, True, False)):
         # A provider may take for a wish what we take for none.
         raise Refusal(400, "invalid_request", "`stream` must be true or false")
-    named = [name for name in body if name.startswith(_PREFIXES)]
-    table = {**_FIELDS, **dict.fromkeys(named, _ROUTE), **(more or {})}
+    named = {name: why for name in body for prefix, why in _PREFIXES.items() if name.startswith(prefix)}
+    table = {**_FIELDS, **named, **(more or {})}
     for name, way_out in table.items():
         if name not in taken and body.get(name) not in (None, False, []):
             raise unsupported(name, way_out)

@@ -56,7 +56,7 @@ def through(dialect, answer, body, size):
 
 
 @pytest.mark.parametrize("dialect", [CHAT, MESSAGES, RESPONSES], ids=lambda d: d.name)
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(said=saids, size=st.integers(1, 400))
 def test_an_answer_is_the_same_whole_and_in_pieces(dialect, said, size):
     answer = dialect.answer({}, said)
@@ -87,7 +87,7 @@ TYPES = [
 
 
 @pytest.mark.parametrize("dialect", [CHAT, MESSAGES, RESPONSES], ids=lambda d: d.name)
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(chunks=st.lists(st.tuples(st.sampled_from(TYPES), st.dictionaries(st.sampled_from(WORDS), values)), max_size=6))
 def test_nothing_that_a_provider_sends_breaks_the_reader(dialect, chunks):
     parser, reader = EventParser(), dialect.reader({})
@@ -102,7 +102,7 @@ def test_nothing_that_a_provider_sends_breaks_the_reader(dialect, chunks):
 
 
 @pytest.mark.parametrize("dialect", [CHAT, MESSAGES, RESPONSES], ids=lambda d: d.name)
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(body=st.dictionaries(st.sampled_from([*WORDS, "messages", "tools", "system", "instructions"]), values))
 def test_nothing_that_an_agent_sends_breaks_the_dialect(dialect, body):
     items = dialect.items(body)
