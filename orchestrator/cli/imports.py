@@ -107,6 +107,7 @@ def _as_json(reader: Reader, done: Imported, traces: int) -> dict[str, object]:
         "known": traces - done.added,
         "runs": done.runs,
         "known_in": sorted(done.known_in),
+        "left_out": reader.left_out,
         "problems": [str(problem) for problem in reader.problems],
         "more_problems": reader.more_problems,
     }
@@ -119,6 +120,10 @@ def _print(reader: Reader, done: Imported, traces: int) -> None:
     print(
         f"{plural(traces, 'trace')} in {plural(reader.files, 'file')}: {done.added:,} new, {traces - done.added:,} known before"
     )
+    if reader.left_out:
+        print(
+            f"left out: {plural(reader.left_out, 'export request')} with logs, metrics or profiles, which hold no traces"
+        )
     for run in done.runs:
         print(f"look at them: {program()} report {run}")
     if not done.runs and done.known_in:

@@ -25,9 +25,9 @@ def read_atif(value: Mapping[str, Any], where: tuple[str, int], path: Path, give
     """Record a document, with the trajectories of sub-agents in it as conversations of their own. ``path``: a new file."""
     agent, extra = obj(value.get("agent")), obj(value.get("extra"))
     names = ("schema_version", "session_id", "trajectory_id")
-    with Recorder(
-        path, {"format": "atif", **{name: value[name] for name in names if word(value.get(name))}}, given.price
-    ) as recorder:
+    facts = {"format": "atif", **{name: value[name] for name in names if word(value.get(name))}}
+    span = _span(value)
+    with Recorder(path, facts, given.price, span and span[0]) as recorder:
         for conversation, document in enumerate([value, *entries(value.get("subagent_trajectories"))]):
             _Walk(recorder, document, conversation, given.tools).all()
         stated = extra.get("termination_reason")
@@ -38,7 +38,7 @@ def read_atif(value: Mapping[str, Any], where: tuple[str, int], path: Path, give
             reason=reason_of(stated),
             ended_as=ending_of(stated),
             usage=_totals(obj(value.get("final_metrics"))) if recorder.usage is None else None,
-            span=_span(value),
+            span=span,
         )
 
 

@@ -93,7 +93,8 @@ class SpanFolder:
 def read_otel(spans: list[Span], trace: str, where: tuple[str, int], path: Path, given: Given) -> Trace:
     """Record the spans of one trace. ``path``: a new file."""
     root = next((span for span in spans if span.operation in {"invoke_agent", "invoke_workflow"}), None)
-    with Recorder(path, {"format": "otel", "trace_id": trace}, given.price) as recorder:
+    span = (min(span.start for span in spans), max(span.end for span in spans))
+    with Recorder(path, {"format": "otel", "trace_id": trace}, given.price, span[0]) as recorder:
         _Walk(recorder, spans, given.tools).all()
         attributes = root.attributes if root else {}
         stated = attributes.get("orchestrate.termination_reason")
@@ -104,7 +105,7 @@ def read_otel(spans: list[Span], trace: str, where: tuple[str, int], path: Path,
             agent=next((name for name in map(word, named) if name), None),
             reason=reason_of(stated) or (_ending(root) if root else None),
             ended_as=ending_of(stated),
-            span=(min(span.start for span in spans), max(span.end for span in spans)),
+            span=span,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,13 @@ from orchestrator.importers.recorded import Trace, ending_of, reason_of
 from orchestrator.importers.values import Value
 from orchestrator.records.event import Event
 from orchestrator.records.ids import TrialId
+from orchestrator.records.state import FinalAnswer
 from orchestrator.records.termination import TerminationReason
 from orchestrator.records.usage import Usage
 from orchestrator.trace.read import each_event
 
+MOST_FINAL = 128 << 10
+"""Characters of an ending as JSON."""
 MOST_TOKENS = 10**15
 """Tokens, and nano-USD, that a trace can have used: more is nonsense."""
 HEAD = frozenset({"v", "seq", "t", "source", "type"})
@@ -50,6 +54,7 @@ def read_own(lines: Sequence[Value], path: Path) -> Trace | Problem:
         agent=trial.agent if trial else None,
         reason=told.reason(),
         ended_as=ending_of(told.last("finish").get("status")),
+        final=told.final(),
         usage=told.usage(),
         steps=told.count("model_response"),
         tool_calls=told.calls(),
@@ -72,6 +77,16 @@ class _Told:
 
     def last(self, kind: str) -> Mapping[str, Any]:
         return next(iter(reversed(self.of(kind))), {})
+
+    def final(self) -> FinalAnswer | None:
+        """Return the ending that the agent gave; None for what is none, or is larger than a gateway takes."""
+        said = self.last("finish")
+        if len(json.dumps(said)) > MOST_FINAL:
+            return None
+        try:
+            return FinalAnswer.model_validate(said)
+        except ValueError:
+            return None
 
     def count(self, kind: str) -> int:
         return len(self.of(kind))

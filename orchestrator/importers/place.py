@@ -70,8 +70,8 @@ async def place_traces(store: ObjectStore, traces: Sequence[Trace], names: Names
     """Put traces into the store, those that it does not have. Raises StoreError; doing it again completes what was begun."""
     found = Imported()
     places = await _known_places(store)
-    done = {place for place in places.values() if await store.exists(_outcome_key(place))} if places else set()
     fresh = {trace.identity: trace for trace in traces}
+    done = await _done(store, {places[identity][0] for identity in fresh if identity in places})
     for identity in [identity for identity in fresh if places.get(identity) in done]:
         del fresh[identity]
         found.known += 1
@@ -106,6 +106,14 @@ async def _known_places(store: ObjectStore) -> dict[str, Place]:
         except NotFoundError:  # removed since it was listed
             continue
         found |= _places(manifest)
+    return found
+
+
+async def _done(store: ObjectStore, runs: Iterable[str]) -> set[Place]:
+    """Return the places of these runs whose trace is there whole."""
+    found: set[Place] = set()
+    for run in sorted(runs):
+        found |= {keys.parse_outcome(key)[:2] for key in await store.list(keys.outcomes(run))}
     return found
 
 
@@ -190,6 +198,7 @@ async def _write(store: ObjectStore, trace: Trace, place: Place) -> None:
         outcome_class=outcome_class(trace.reason),
         termination_reason=trace.reason,
         ended_as=trace.ended_as,
+        final=trace.final,
         trajectory=blob,
         usage=trace.usage or Usage(),
         steps=trace.steps,

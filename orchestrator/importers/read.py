@@ -21,6 +21,7 @@ MOST_PROBLEMS = 1000
 """Problems that are kept; of the others only their number."""
 MOST_HELD = 512 << 20
 """Bytes of values that are one trace together."""
+_OTHER_SIGNALS = frozenset({"resourceLogs", "resourceMetrics", "resourceProfiles"})
 _KNOWN = (
     "an export request of OpenTelemetry, an ATIF document, a trajectory of ours, a list of chat messages or an object with one in"
     " `messages`, or a trajectory of tau-bench"
@@ -36,6 +37,8 @@ class Reader:
     problems: list[Problem] = field(default_factory=list)
     more_problems: int = 0
     files: int = 0
+    left_out: int = 0
+    """Export requests of OpenTelemetry with logs, metrics or profiles: they hold no traces."""
     _number: int = 0
 
     def __post_init__(self) -> None:
@@ -80,7 +83,9 @@ class Reader:
 
     def _object(self, data: dict[str, Any], where: tuple[str, int]) -> Iterator[Trace]:
         version = data.get("schema_version")
-        if "resourceSpans" in data:
+        if _OTHER_SIGNALS & data.keys():
+            self.left_out += 1
+        elif "resourceSpans" in data:
             if not self._spans.add(data, where):
                 self._bad(
                     Problem(

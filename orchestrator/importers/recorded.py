@@ -19,7 +19,7 @@ from orchestrator.records.event import EventType
 from orchestrator.records.message import Message, Tool, ToolCallPart, ToolResultPart, calls_of
 from orchestrator.records.outcome import Unrecorded
 from orchestrator.records.prices import KnownPrice, priced
-from orchestrator.records.state import EndedAs
+from orchestrator.records.state import EndedAs, FinalAnswer
 from orchestrator.records.termination import REASONS, TerminationReason
 from orchestrator.records.usage import Usage
 from orchestrator.trace.write import shorten
@@ -49,6 +49,8 @@ class Trace:
     agent: str | None
     reason: TerminationReason
     ended_as: EndedAs | None
+    final: FinalAnswer | None = None
+    """The whole ending that the agent gave, where it is known."""
     usage: Usage | None
     """Tokens, if all responses tell theirs; its cost is None unless all tell that, too."""
     steps: int
@@ -109,6 +111,8 @@ class Recorder:
     facts: Mapping[str, JsonValue]
     """What the first event says: the format, and the trace's own names."""
     price: Price
+    started: float | None = None
+    """When it began, if that is known beforehand."""
     models: set[str] = field(default_factory=set)
     prices: dict[str, KnownPrice] = field(default_factory=dict)
     steps: int = 0
@@ -124,7 +128,7 @@ class Recorder:
     def __post_init__(self) -> None:
         self._digest, self._identity = hashlib.sha256(), hashlib.sha256()
         self._file = self.path.open("xb")
-        self.event("launch", None, {"imported": dict(self.facts)})
+        self.event("launch", self.started, {"imported": dict(self.facts)})
 
     def __enter__(self) -> Recorder:
         return self
@@ -242,7 +246,7 @@ class Recorder:
         known = None if self._first is None or self._last is None else (self._first, self._last)
         started, ended = span or known or (None, None)
         totals = {"steps": self.steps, "tool_calls": self.tool_calls, "termination_reason": reason or "not_recorded"}
-        self.event("seal", None, {**totals, "sha256_before": self._digest.hexdigest()})
+        self.event("seal", ended, {**totals, "sha256_before": self._digest.hexdigest()})
         self._file.flush()
         return Trace(
             identity=self._identity.hexdigest(),

@@ -138,12 +138,22 @@ def test_a_span_that_ended_in_an_error_is_an_ending_and_one_that_says_nothing_is
         assert only(world, f"{status}.json", json.dumps(request(*spans))).reason == reason
 
 
+def test_logs_and_metrics_beside_spans_are_left_out(world):
+    traces, reader = world.read(
+        write(world.folder, "a.jsonl", lines({"resourceLogs": []}, request(*otel()), {"resourceMetrics": []}))
+    )
+    assert (len(traces), reader.left_out, reader.problems) == (1, 2, [])
+    assert [event.t for event in events_of(traces[0])][:2] == [START, START + 1]
+
+
 def test_a_trajectory_of_ours_stays_what_it_is(world):
     text = lines(*own())
     trace = only(world, "trajectory.jsonl", text)
     assert trace.path.read_text() == text
     assert (trace.task, trace.agent, trace.reason, trace.ended_as) == ("fix-login", "careful", "declined", "declined")
     assert (trace.steps, trace.tool_calls, trace.waiting_s, trace.unrecorded) == (1, 1, 0.5, ())
+    assert trace.final is not None
+    assert trace.final.status == "declined"
     assert trace.usage.cost_nano_usd == 7
 
 
