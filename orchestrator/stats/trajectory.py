@@ -110,7 +110,8 @@ class TrialMetrics:
     verify_failures: int | None
     """Of these, calls that did not succeed."""
     unverified_claim: bool | None
-    """Whether ``completed`` was claimed without any call that verifies and succeeds; None: nothing was claimed, or nothing verifies."""
+    """Whether ``completed`` was claimed without any call that verifies and succeeds; None: nothing was claimed, nothing counts as
+    verifying, or the gateway saw nothing that does."""
     error_episodes: int | None
     """Runs of failures for one goal."""
     recovered_episodes: int | None
@@ -132,7 +133,7 @@ def measure(ending: Ending, steps: Sequence[Step] | None, expected: Expected, fo
     verifying = [call for call in calls or () if call.verify]
     told = [call for call in verifying if call.outcome is not None]
     episodes, recovered = recovery(calls or ())
-    known = calls is not None
+    known, claimed = calls is not None, ending.claimed == "completed"
     return TrialMetrics(
         form=form,
         completed=ending.passed if form == "gateway" else None if claim is None else claim == "completed",
@@ -146,11 +147,7 @@ def measure(ending: Ending, steps: Sequence[Step] | None, expected: Expected, fo
         matching_calls=right if known else None,
         verify_calls=len(told) if known and expected.verifies else None,
         verify_failures=sum(call.outcome != "ok" for call in told) if known and expected.verifies else None,
-        unverified_claim=(
-            not any(call.outcome == "ok" for call in verifying)
-            if known and expected.verifies and ending.claimed == "completed"
-            else None
-        ),
+        unverified_claim=_unverified(verifying, form) if known and expected.verifies and claimed else None,
         error_episodes=episodes if known else None,
         recovered_episodes=recovered if known else None,
         context_exhausted=_exhausted(ending, mine) if own else None,
@@ -158,6 +155,13 @@ def measure(ending: Ending, steps: Sequence[Step] | None, expected: Expected, fo
         cost_nano_usd=ending.cost_nano_usd if own else None,
         working_s=ending.working_s if own else None,
     )
+
+
+def _unverified(verifying: Sequence[Step], form: Form) -> bool | None:
+    """Return whether no call that verifies has succeeded. Of what an agent runs in its sandbox the gateway knows nothing."""
+    if form == "gateway" and not verifying:
+        return None
+    return not any(call.outcome == "ok" for call in verifying)
 
 
 def selection(calls: Iterable[Step], expected: Expected) -> tuple[int, int]:

@@ -108,6 +108,13 @@ def test_completion_that_nothing_verified_is_told():
     assert one(call(verify=True)).unverified_claim is None
 
 
+def test_the_gateway_does_not_know_of_verifying_that_it_never_sees():
+    verifies = Expected(verifies=True)
+    assert one(call(verify=True), form="gateway", expected=verifies).unverified_claim is None
+    failed = call(verify=True, outcome="error", source="gateway")
+    assert one(failed, form="gateway", expected=verifies).unverified_claim is True
+
+
 def test_verify_calls_of_unknown_outcome_are_in_no_denominator():
     found = one(
         *(call(verify=True, outcome=said) for said in ("ok", "error", "timeout", None)),
