@@ -19,12 +19,16 @@ import re2
 from orchestrator.gateway.body import within_depth
 from orchestrator.records.message import Tool
 
-MOST_STEPS = 50_000
+MOST_STEPS = 20_000
 """Of one judgement; some tens of milliseconds."""
 _MOST_DEPTH = 100
 _MOST_SHOWN = 200
 _PATTERN_STEPS = 50
-"""What compiling a pattern counts at most, about."""
+"""What the shortest pattern counts when it is compiled; the others by what they become."""
+_STATES_A_STEP = 40
+"""Looked at in the time of a step: a pattern that defeats the automaton costs its size for each character of a text."""
+_DIVISION_STEPS = 50
+"""What a division of numbers of hundreds of digits counts."""
 _OTHER_RULES = {
     "$dynamicRef",
     "$recursiveRef",
@@ -39,6 +43,9 @@ _IDS = {"$id", "id"}
 """Keywords that, inside of a schema, move what a ``$ref`` beneath them means."""
 
 
+_TOO_MANY = "it takes too many steps"
+
+
 class Fit(NamedTuple):
     """Whether arguments fit a schema."""
 
@@ -48,11 +55,24 @@ class Fit(NamedTuple):
     """What is wrong with the arguments or, where ``valid`` is None, with the schema."""
 
 
-def fit(arguments: str, tool: Tool) -> Fit:
-    """Return whether arguments fit the schema of their tool. Tools that take free text, and those without a schema, have none to fit."""
+class Effort:
+    """Steps for all judgements of one answer, which can hold thousands of calls."""
+
+    def __init__(self, steps: int = 2 * MOST_STEPS) -> None:
+        self.left = steps
+
+
+def fit(arguments: str, tool: Tool, effort: Effort | None = None) -> Fit:
+    """Return whether arguments fit the schema of their tool. Tools that take free text, and those without a schema, have none to fit.
+
+    ``effort`` is shared by several judgements: with it they take no more steps than it has, all together.
+    """
     schema = tool["schema"]
     if schema is None or tool["type"] == "custom":
         return Fit(None, None)
+    effort = effort or Effort()
+    if effort.left <= 0:
+        return Fit(None, f"the schema cannot be judged: {_TOO_MANY}")
     try:
         value = orjson.loads(arguments)
     except orjson.JSONDecodeError as error:
@@ -64,12 +84,15 @@ def fit(arguments: str, tool: Tool) -> Fit:
         )
     if not within_depth([value], _MOST_DEPTH):
         return Fit(False, f"the arguments nest deeper than {_MOST_DEPTH} levels")
+    judge = _Judge(schema, min(MOST_STEPS, effort.left))
     try:
-        problem = _Judge(schema).problem(schema, value, "")
+        problem = judge.problem(schema, value, "")
     except _UnusableError as unusable:
         return Fit(None, f"the schema cannot be judged: {unusable}")
     except RecursionError:
         return Fit(None, "the schema cannot be judged: it nests too deep")
+    finally:
+        effort.left -= judge.used
     return Fit(problem is None, problem)
 
 
@@ -80,10 +103,13 @@ class _UnusableError(Exception):
 class _Judge:
     """One judgement."""
 
-    def __init__(self, root: Any) -> None:
+    def __init__(self, root: Any, steps: int) -> None:
         self._root = root
-        self._left = MOST_STEPS
+        self._steps = steps
         self._depth = 0
+        self._patterns: dict[str, Any] = {}
+        self.used = 0
+        """Steps so far."""
 
     def problem(self, schema: Any, value: Any, where: str) -> str | None:
         """Return what is wrong with a value, or None."""
@@ -117,10 +143,9 @@ class _Judge:
 
     def spend(self, steps: int) -> None:
         """Count steps."""
-        self._left -= steps
-        if self._left < 0:
-            msg = "it takes too many steps"
-            raise _UnusableError(msg)
+        self.used += steps
+        if self.used > self._steps:
+            raise _UnusableError(_TOO_MANY)
 
     def fits(self, schema: Any, value: Any, where: str) -> bool:
         """Return whether a value fits."""
@@ -149,21 +174,39 @@ class _Judge:
 
     def key(self, value: Any) -> str:
         """Return a text that is equal for equal values: 1 and 1.0 are, 1 and true are not."""
-        found = orjson.dumps(_plain(value), option=orjson.OPT_SORT_KEYS).decode()
+        found = orjson.dumps(self._plain(value), option=orjson.OPT_SORT_KEYS).decode()
         self.spend(1 + len(found) // 10)
         return found
+
+    def _plain(self, value: Any) -> Any:
+        """Return a value with whole numbers as such. Values nest no deeper than requests may."""
+        self.spend(1)
+        if isinstance(value, float) and value.is_integer() and abs(value) < 2**63:
+            return int(value)
+        if isinstance(value, list):
+            return [self._plain(each) for each in value]
+        return {name: self._plain(each) for name, each in value.items()} if isinstance(value, dict) else value
 
     def matches(self, pattern: Any, value: str) -> bool:
         """Return whether a pattern is found in a text."""
         if not isinstance(pattern, str):
             msg = "a pattern is no text"
             raise _UnusableError(msg)
-        self.spend(_PATTERN_STEPS + len(pattern) // 20 + len(value) // 100)
         try:
-            return re2.search(pattern, value, _pattern_options()) is not None
+            compiled = self._compiled(pattern)
+            self.spend(1 + len(value) * compiled.programsize // _STATES_A_STEP)
+            return compiled.search(value) is not None
         except (re2.error, UnicodeEncodeError):
             msg = f"pattern {pattern[:_MOST_SHOWN]!r} is none that runs in linear time"
             raise _UnusableError(msg) from None
+
+    def _compiled(self, pattern: str) -> Any:
+        known = self._patterns.get(pattern)
+        if known is None:
+            self.spend(_PATTERN_STEPS + len(pattern))
+            known = self._patterns[pattern] = re2.compile(pattern, _pattern_options())
+            self.spend(known.programsize)
+        return known
 
 
 _Rule = Callable[[_Judge, Any, Any, str, dict[str, Any]], str | None]
@@ -171,7 +214,7 @@ _Rule = Callable[[_Judge, Any, Any, str, dict[str, Any]], str | None]
 
 def _pattern_options() -> Any:
     options = re2.Options()
-    options.max_mem = 1 << 18  # bytes of each of at most 128 that the library keeps
+    options.max_mem = 1 << 17  # bytes of each of at most 128 that the library keeps
     options.log_errors = False
     return options
 
@@ -337,13 +380,14 @@ def _pattern(judge: _Judge, rule: Any, value: Any, where: str, _schema: dict[str
     return f"{_at(where)} does not match {rule[:_MOST_SHOWN]!r}"
 
 
-def _multiple_of(_judge: _Judge, rule: Any, value: Any, where: str, _schema: dict[str, Any]) -> str | None:
+def _multiple_of(judge: _Judge, rule: Any, value: Any, where: str, _schema: dict[str, Any]) -> str | None:
     if not _is(value, "number"):
         return None
     step = _number(rule)
     if step <= 0:
         msg = "`multipleOf` is not positive"
         raise _UnusableError(msg)
+    judge.spend(_DIVISION_STEPS)
     exact = Fraction(str(value)) % Fraction(str(step)) == 0
     return None if exact else f"{_at(where)} must be a multiple of {step}"
 
@@ -456,15 +500,6 @@ def _type_of(value: Any) -> str:
         (bool, "boolean"), (str, "string"), ((int, float), "number"), (list, "array"),
     )  # fmt: skip
     return next((name for kind, name in kinds if isinstance(value, kind)), "object")
-
-
-def _plain(value: Any) -> Any:
-    """Return a value with whole numbers as such. Values nest no deeper than requests may."""
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**63:
-        return int(value)
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    return {name: _plain(each) for name, each in value.items()} if isinstance(value, dict) else value
 
 
 def _at(where: str) -> str:

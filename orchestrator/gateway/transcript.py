@@ -17,7 +17,7 @@ from pydantic import JsonValue
 
 from orchestrator.gateway.calls import Timing
 from orchestrator.gateway.dialects.base import Dialect, Reply
-from orchestrator.gateway.schemas import fit
+from orchestrator.gateway.schemas import Effort, fit
 from orchestrator.interfaces import Trajectory
 from orchestrator.records.message import Message, Part, Tool, ToolResultPart
 from orchestrator.records.usage import Usage
@@ -120,6 +120,7 @@ class Transcript:
                 "broken": answered.broken,
             },
         )
+        effort = Effort()
         for call in reply.calls:
             self._trajectory.append(
                 "tool_call",
@@ -130,7 +131,7 @@ class Transcript:
                     "id": call["id"],
                     "name": call["name"],
                     "arguments": call["arguments"],
-                    **_judged(call["arguments"], asked.tools.get(call["name"] or "")),
+                    **_judged(call["arguments"], asked.tools.get(call["name"] or ""), effort),
                 },
             )
 
@@ -182,11 +183,11 @@ def _changed(conversation: _Conversation, tools: list[Tool]) -> dict[str, Any]:
     return {"tools": tools}
 
 
-def _judged(arguments: str, tool: Tool | None) -> dict[str, Any]:
+def _judged(arguments: str, tool: Tool | None, effort: Effort) -> dict[str, Any]:
     """Return whether a call is one of a tool of the request, and fits what that tool takes."""
     if tool is None:
         return {"known": False, "valid": None, "problem": "no tool of this request has this name"}
-    found = fit(arguments, tool)
+    found = fit(arguments, tool, effort)
     return {"known": True, "valid": found.valid, "problem": found.problem}
 
 

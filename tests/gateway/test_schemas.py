@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.gateway.schemas import MOST_STEPS, fit
+from orchestrator.gateway.schemas import MOST_STEPS, Effort, fit
 
 
 def tool(schema, kind="function"):
@@ -129,6 +129,30 @@ def test_a_trap_is_left_early(name):
     assert found.problem is not None
     # What is asserted is that it ends at all: without the bound each of these takes minutes or years.
     print(f"{name}: {spent:.3f} s of {MOST_STEPS} steps, {found}")
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"pattern": "(x|y|.){0,300}z"}, "ab" * 5000),  # 29 microseconds a character: the automaton has too many states
+        (
+            {"patternProperties": {r"\p{L}" * 4 + str(n): True for n in range(800)}},
+            {"a": 1},
+        ),  # milliseconds to compile each
+        ({"items": {"multipleOf": 5e-324}}, [1.7e308] * 5000),
+        ({"uniqueItems": True}, [[[[1.0]]]] * 10_000),
+    ],
+)
+def test_what_is_slow_counts_as_much(schema, value):
+    assert "too many steps" in judged(schema, value).problem
+
+
+def test_all_calls_of_one_answer_share_their_steps():
+    schema, effort = doubled("allOf", {}), Effort()
+    found = [fit("{}", tool(schema), effort) for _ in range(1000)]
+    assert {each.valid for each in found} == {None}
+    assert effort.left > -100
+    assert fit('{"a": 1}', tool({"type": "object"}), Effort()).valid is True
 
 
 names = st.sampled_from(["a", "b", "aa"])
