@@ -59,6 +59,8 @@ FULL: dict[str, Any] = {
                 "headers": {"secret": "models", "key": "headers"},
                 "timeoutSeconds": 60,
                 "concurrency": 8,
+                "query": {"api-version": "2024-10-21"},
+                "endpoints": ["chat", "messages"],
             },
         },
         "limits": {"calls": 8},

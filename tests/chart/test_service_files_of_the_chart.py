@@ -47,6 +47,8 @@ def _mounts(kind: str, container: str) -> dict[str, Any]:
 def test_the_gateway_reads_its_file(files: Path) -> None:
     file, config = read_gateway_file(files / "gateway.json")
     assert set(config.providers) == {"openai", "own_one"}
+    own = config.providers["own_one"]
+    assert (own.type, own.query, own.endpoints) == ("openai", {"api-version": "2024-10-21"}, ("chat", "messages"))
     assert config.canaries == (f"canary-a.{SYSTEM}.svc:9000", f"canary-b.{SYSTEM}.svc:9000")
     assert config.limits.calls == 8
     assert file.folder_bytes == 5 << 30
