@@ -177,7 +177,7 @@ def _error(event: dict[str, Any], _line: Line) -> _Shown:
 
 def _call(event: dict[str, Any], _line: Line) -> _Shown:
     facts: list[Fact] = []
-    if event.get("known") is False:
+    if event.get("known") is False and not event.get("problem"):
         facts.append(("known", "no tool of this request"))
     if event.get("valid") is not None:
         facts.append(("valid", "yes" if event["valid"] is True else "no"))

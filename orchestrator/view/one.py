@@ -52,7 +52,7 @@ def trial_json(data: RunData, row: TrialRow) -> dict[str, Any]:
             "image": task.environment.image,
         },
         "agent": {"name": agent.name, "type": agent.agent.type, "models": dict(agent.agent.models)},
-        "budgets": task.budgets.model_dump(mode="json"),
+        "budgets": None if data.manifest.is_imported else task.budgets.model_dump(mode="json"),
         "outcome": row.outcome.model_dump(mode="json", exclude={"output", "trajectory", "state", "writer_id"})
         if row.outcome
         else None,
@@ -71,7 +71,7 @@ def trial_json(data: RunData, row: TrialRow) -> dict[str, Any]:
                 "cause": one.cause,
                 "error": one.error,
                 "cost_nano_usd": one.usage.cost_nano_usd,
-                "working_s": one.times.working_s,
+                "working_s": one.working_s,
                 "trajectory": one.trajectory is not None,
             }
             for one in row.launches

@@ -164,7 +164,11 @@ class Site:
         if not run:
             msg = "which run? Name one"
             raise SpecError(msg)
-        return await self._store()[0].get(run)
+        try:
+            return await self._store()[0].get(run)
+        except NotFoundError as error:
+            msg = f"this store has no run {run[:200]!r}"
+            raise SpecError(msg) from error
 
     def _store(self) -> tuple[Runs, Files]:
         if self._runs is None or self._files is None:

@@ -17,17 +17,26 @@ MOST_ROWS = 500
 """Rows of one answer."""
 _Key = Callable[[TrialRow], Any]
 
+
+def _tokens(row: TrialRow) -> int | None:
+    return row.outcome.usage.total if row.outcome and row.outcome.tells("tokens") else None
+
+
+def _ended(row: TrialRow) -> float | None:
+    return row.outcome.times.ended if row.outcome and row.outcome.tells("times") else None
+
+
 SORTS: dict[str, _Key] = {
     "result": lambda row: RESULTS.index(row.result),
     "ending": lambda row: row.outcome.termination_reason if row.outcome else None,
     "cost": lambda row: row.spent_nano_usd if row.launches else None,
-    "worked": lambda row: row.outcome.times.working_s if row.outcome else None,
-    "waited": lambda row: row.outcome.times.waiting_s if row.outcome else None,
+    "worked": lambda row: row.outcome.working_s if row.outcome else None,
+    "waited": lambda row: row.outcome.waiting_s if row.outcome else None,
     "steps": lambda row: row.outcome.steps if row.outcome else None,
     "calls": lambda row: row.outcome.tool_calls if row.outcome else None,
-    "tokens": lambda row: row.outcome.usage.total if row.outcome else None,
+    "tokens": _tokens,
     "launches": lambda row: len(row.launches),
-    "ended": lambda row: row.outcome.times.ended if row.outcome else None,
+    "ended": _ended,
 }
 """Columns by which trials can be sorted; the order of the run is the default and breaks ties."""
 
@@ -82,13 +91,13 @@ def row_json(row: TrialRow) -> dict[str, Any]:
         "failed_checks": list(row.failed_checks),
         "findings": sorted({finding.type for finding in findings}),
         "cost_nano_usd": row.spent_nano_usd if row.launches else None,
-        "worked_s": outcome.times.working_s if outcome else None,
-        "waited_s": outcome.times.waiting_s if outcome else None,
+        "worked_s": outcome.working_s if outcome else None,
+        "waited_s": outcome.waiting_s if outcome else None,
         "steps": outcome.steps if outcome else None,
         "calls": outcome.tool_calls if outcome else None,
-        "tokens": outcome.usage.total if outcome else None,
+        "tokens": _tokens(row),
         "launches": len(row.launches),
-        "ended": outcome.times.ended if outcome else None,
+        "ended": _ended(row),
     }
 
 

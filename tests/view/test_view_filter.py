@@ -1,5 +1,7 @@
 """The table of trials: what a filter means, what is counted beside it, and how rows are ordered."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from orchestrator.errors import SpecError
 from orchestrator.report.jsonform import as_json
 from orchestrator.report.summary import summarise
 from orchestrator.view.filter import KEYS, hay_of, parse
-from orchestrator.view.trials import SORTS, neighbours, trial_table
+from orchestrator.view.trials import SORTS, neighbours, row_json, trial_table
 
 RUN = demo()
 HAYS = [hay_of(row) for row in RUN.rows]
@@ -129,3 +131,11 @@ def test_a_piece_of_a_large_table_holds_its_rows_alone():
     assert len(found["rows"]) == 50
     costs = [row["cost_nano_usd"] for row in found["rows"]]
     assert costs == sorted(costs, reverse=True)
+
+
+def test_what_nobody_recorded_is_unknown_and_not_zero():
+    first = RUN.rows[0]
+    imported = first.outcome.model_copy(update={"unrecorded": ("tokens", "times", "waiting")})
+    row = row_json(replace(first, outcome=imported))
+    assert [row[name] for name in ("tokens", "worked_s", "waited_s", "ended")] == [None] * 4
+    assert row_json(first)["worked_s"] is not None

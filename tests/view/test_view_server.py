@@ -207,7 +207,7 @@ def test_a_hostile_trial_is_told_as_it_is(tmp_path):
             assert (await ask("event", **where, seq=3, pointer="/no"))[0] == 404
             _, compared = await ask("compare", run="run-1", left=TRIAL, right=TRIAL)
             assert compared["steps"]["first_difference"] is None
-            assert (await ask("compare", run="run-1", left=TRIAL, right=TRIAL, right_run="other"))[0] == 404
+            assert (await ask("compare", run="run-1", left=TRIAL, right=TRIAL, right_run="other"))[0] == 400
 
     story(work)
 
@@ -249,7 +249,7 @@ def test_trials_of_two_runs_stand_side_by_side():
 def test_a_run_that_is_not_there(tmp_path):
     async def work():
         async with asking(await hostile_site(tmp_path)) as ask:
-            for name, status in (("nobody", 404), ("../../etc", 502), ("a/b", 404), ("", 400)):
+            for name, status in (("nobody", 400), ("../../etc", 502), ("a/b", 400), ("", 400)):
                 found, answer = await ask("run", run=name)
                 assert found == status, answer
 

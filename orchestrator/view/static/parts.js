@@ -52,7 +52,7 @@ export function interval(rate) {
 
 /** Names and values, one a line. Values without anything to say are left out. */
 export function facts(pairs) {
-  const shown = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== format.NONE);
+  const shown = pairs.filter(([, value]) => value !== null && value !== undefined && value !== false && value !== "" && value !== format.NONE);
   return h("dl.facts", null, shown.map(([name, value]) => [h("dt", null, name), h("dd", null, value)]));
 }
 

@@ -28,7 +28,7 @@ export async function trial(route) {
 
   function draw() {
     replace(head, heading(found, run, from));
-    replace(side, ending(found), verdict(found), findings(found), launches(found, show), others);
+    replace(side, ending(found), verdict(found), questions(found), findings(found), launches(found, show), others);
     replace(tabs, TABS.map(([key, word]) => h("button.tab", { role: "tab", "aria-selected": key === tab ? "true" : "false", onclick: () => choose(key) }, word)));
   }
 
@@ -136,6 +136,7 @@ function ending(found) {
   const most = found.budgets ?? {};
   const of = (used, limit, show = format.count) => (limit === null || limit === undefined ? show(used) : `${show(used)} of ${show(limit)}`);
   const total = use.uncached_input + use.cache_read + use.cache_write + use.output;
+  const tells = (word) => !(outcome.unrecorded ?? []).includes(word);
   const cost = use.cost_nano_usd === null ? "unknown" : of(use.cost_nano_usd / 1e9, most.max_cost_usd, format.dollars);
   const final = outcome.final;
   return [
@@ -144,15 +145,16 @@ function ending(found) {
       final ? [facts([["said", final.status], ["confidence", final.confidence], ...Object.entries(final.escalation)]),
         final.message ? folded(final.message, final.message.length, { lines: 10 }) : null] : h("p.muted.small", null, "said nothing: no ending was given")),
     h("section", null, h("h2", null, "Used"), facts([
-      ["worked", of(outcome.times.working_s, most.max_wall_seconds, format.seconds)],
-      ["waited", format.seconds(outcome.times.waiting_s)],
+      ["worked", tells("times") && of(outcome.times.working_s, most.max_wall_seconds, format.seconds)],
+      ["waited", tells("waiting") && format.seconds(outcome.times.waiting_s)],
       ["steps", of(outcome.steps, most.max_steps)],
       ["tool calls", of(outcome.tool_calls, most.max_tool_calls)],
-      ["tokens", of(total, most.max_tokens)],
-      ["", [["uncached_input", "in"], ["cache_read", "cache read"], ["cache_write", "cache write"], ["output", "out"], ["reasoning", "reasoning"]]
+      ["tokens", tells("tokens") && of(total, most.max_tokens)],
+      ["", [["uncached_input", "in"], ["cache_read", "cache read"], ["cache_write", "cache write"], ["cache_write_1h", "of it for an hour"], ["output", "out"], ["reasoning", "reasoning"]]
         .filter(([key]) => use[key]).map(([key, word]) => `${format.count(use[key])} ${word}`).join(", ")],
       ["cost", cost],
-      ["started", format.clock(outcome.times.started)],
+      ["simulated user", outcome.user_usage ? (outcome.user_usage.cost_nano_usd === null ? "cost unknown" : format.nano(outcome.user_usage.cost_nano_usd)) : ""],
+      ["started", tells("times") && format.clock(outcome.times.started)],
       ["not recorded", (outcome.unrecorded ?? []).join(", ")],
       ["sandbox", Object.entries(outcome.labels).map(([name, value]) => `${name}: ${value}`).join("; ")],
     ])),
@@ -182,6 +184,13 @@ function check(one, kind) {
       h("span.muted", null, [one.type, kind, one.gate ? "" : "reported only", format.seconds(one.seconds)].filter(Boolean).join(", "))),
     rows.map(([name, value]) => h("div.block", null, h("span.label", null, name), folded(say(value), say(value).length, { lines: 8 }))),
     evidence ? h("div.block", null, h("span.label", null, "evidence"), folded(evidence, evidence.length, { lines: 12 })) : null));
+}
+
+function questions(found) {
+  const asked = found.outcome?.questions;
+  if (!asked?.length) return null;
+  return h("section", null, h("h2", null, "Asked the user"), h("ol.plain", null, asked.map((one) => h("li", null,
+    h("div.foreign", null, one.question), h("span.muted.small", null, one.reply === null ? "no reply fitted" : `reply ${one.reply}`)))));
 }
 
 function findings(found) {
