@@ -88,7 +88,8 @@ def find_route(launch: Launch, dialect: Dialect, body: Mapping[str, Any]) -> Rou
         msg = f"model {printable(str(name), 100)!r} is not one of this agent's models ({allowed})"
         raise Refusal(403, "model_not_allowed", msg, finding=True)
     if not route.provider.offers(dialect.name):
-        msg = f"the provider of {route.model} does not offer {dialect.path}; use another endpoint, or name in `endpoints` what it offers"
+        way_out = "use another one, or say what it offers in its settings (`type`, `endpoints`)"
+        msg = f"the provider of {route.model} does not offer {dialect.path}; {way_out}"
         raise Refusal(404, "unsupported_endpoint", msg, code=dialect.path)
     return route
 

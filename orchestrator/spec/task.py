@@ -274,7 +274,8 @@ class Task(Spec):
     tools: Tools = Tools()
     """Tool policy and expectations."""
     hosted_tools: tuple[str, ...] = ()
-    """Provider-side tools that may be used."""
+    """Types of tools that may run at the model's provider, as requests name them, such as ``web_search_20250305``. Others are refused, and
+    that an agent asked for them is a finding. What they do is not seen by the gateway."""
     budgets: Budgets = Budgets()
     """What a trial may spend."""
     samples: int = Field(default=1, ge=1, le=1000)
