@@ -13,7 +13,7 @@ from orchestrator.interfaces import ObjectStore
 _SQL = """
 SELECT task, agent, task_digest, agent_digest,
        count(spent_nano_usd), coalesce(sum(spent_nano_usd), 0)::HUGEINT, count(working_s), coalesce(sum(working_s), 0)
-FROM trials WHERE outcome_class = 'result' GROUP BY ALL ORDER BY ALL
+FROM trials WHERE outcome_class = 'result' AND origin IS DISTINCT FROM 'production' GROUP BY ALL ORDER BY ALL
 """
 
 

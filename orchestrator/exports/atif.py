@@ -25,12 +25,13 @@ def trajectory_of(trial: ExportedTrial, *, content: bool = True) -> dict[str, An
     others = sorted({call.conversation for call in trial.story.calls} - {main})
     found = _document(trial, main, content=content)
     usage, task = trial.outcome.usage, trial.row.task
-    metrics: dict[str, Any] = {
-        "total_prompt_tokens": usage.uncached_input + usage.cache_read + usage.cache_write,
-        "total_completion_tokens": usage.output,
-        "total_cached_tokens": usage.cache_read,
-        "total_steps": len(found["steps"]),
-    }
+    metrics: dict[str, Any] = {"total_steps": len(found["steps"])}
+    if trial.outcome.tells("tokens"):
+        metrics |= {
+            "total_prompt_tokens": usage.uncached_input + usage.cache_read + usage.cache_write,
+            "total_completion_tokens": usage.output,
+            "total_cached_tokens": usage.cache_read,
+        }
     if usage.cost_nano_usd is not None:
         metrics["total_cost_usd"] = usage.cost_nano_usd / 1e9
     found["final_metrics"] = metrics
@@ -43,8 +44,8 @@ def trajectory_of(trial: ExportedTrial, *, content: bool = True) -> dict[str, An
         "termination_reason": trial.outcome.termination_reason,
         "result": trial.row.graded_as,
         "passed": trial.passed,
-        "working_s": trial.outcome.times.working_s,
-        "waiting_s": trial.outcome.times.waiting_s,
+        "working_s": trial.outcome.working_s,
+        "waiting_s": trial.outcome.waiting_s,
     }
     if others:
         found["subagent_trajectories"] = [_document(trial, number, content=content) for number in others]

@@ -177,7 +177,7 @@ class _Sample:
             "started_at": _iso(started),
             "completed_at": _iso(ended),
             "total_time": round(ended - started, 6),
-            "working_time": outcome.times.working_s,
+            "working_time": outcome.working_s,
             "uuid": _name(trial.manifest.run, outcome.trial, str(outcome.launch)),
             "attachments": {},
             **_ending(trial),

@@ -15,6 +15,8 @@ from orchestrator import __version__
 from orchestrator.exports.story import ModelCall, ToolUse
 from orchestrator.exports.trial import ExportedTrial, in_time
 from orchestrator.records.message import Message
+from orchestrator.records.outcome import Outcome
+from orchestrator.records.usage import Usage
 from orchestrator.trace import genai
 
 _INTERNAL, _CLIENT = 1, 3
@@ -70,6 +72,21 @@ def _resource(trial: ExportedTrial, scopes: str, name: str, items: list[dict[str
     }
 
 
+def _tokens(usage: Usage) -> Attributes:
+    return {
+        genai.INPUT_TOKENS: usage.uncached_input + usage.cache_read + usage.cache_write,
+        genai.OUTPUT_TOKENS: usage.output,
+        genai.CACHE_READ_TOKENS: usage.cache_read,
+        genai.CACHE_WRITE_TOKENS: usage.cache_write,
+        genai.REASONING_TOKENS: usage.reasoning,
+    }
+
+
+def _seconds(outcome: Outcome) -> Attributes:
+    known = {"orchestrate.working_s": outcome.working_s, "orchestrate.waiting_s": outcome.waiting_s}
+    return {name: value for name, value in known.items() if value is not None}
+
+
 class _Spans:
     def __init__(self, trial: ExportedTrial, *, content: bool) -> None:
         self._trial = trial
@@ -120,14 +137,9 @@ class _Spans:
             genai.AGENT_NAME: agent.name,
             genai.AGENT_ID: agent.digest,
             genai.CONVERSATION_ID: self._conversation(trial.story.main),
-            genai.INPUT_TOKENS: usage.uncached_input + usage.cache_read + usage.cache_write,
-            genai.OUTPUT_TOKENS: usage.output,
-            genai.CACHE_READ_TOKENS: usage.cache_read,
-            genai.CACHE_WRITE_TOKENS: usage.cache_write,
-            genai.REASONING_TOKENS: usage.reasoning,
+            **(_tokens(usage) if outcome.tells("tokens") else {}),
             "orchestrate.termination_reason": outcome.termination_reason,
-            "orchestrate.working_s": outcome.times.working_s,
-            "orchestrate.waiting_s": outcome.times.waiting_s,
+            **_seconds(outcome),
             "orchestrate.result": trial.row.graded_as,
             **self._about(),
         }

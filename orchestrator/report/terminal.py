@@ -82,11 +82,12 @@ def _header(summary: Summary, console: Console) -> None:
     total = sum(agent.counts.planned for agent in summary.agents)
     size = f"{plural(len(manifest.tasks), 'task')} x {each} x {plural(len(manifest.agents), 'agent')}"
     size = size if manifest.chosen is None else f"chosen of {size}"
-    if manifest.is_imported:
-        size = plural(len(manifest.agents), "agent")
     images = {task.image_id for task in manifest.tasks if task.image_id is not None}
     commit = manifest.code.commit[:12] if manifest.code.commit else "none"
-    first = [f"run {clean(manifest.run)}", f"suite {manifest.suite}", f"{size} = {plural(total, 'trial')}"]
+    whole = f"{size} = {plural(total, 'trial')}"
+    if manifest.is_imported:
+        whole = f"{plural(total, 'trace')} of {plural(len(manifest.agents), 'agent')}"
+    first = [f"run {clean(manifest.run)}", f"suite {manifest.suite}", whole]
     flow(console, first, style="bold")
     if manifest.is_imported:
         facts = [f"imported {manifest.created_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC", "what it says is only reported"]
