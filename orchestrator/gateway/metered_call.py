@@ -12,7 +12,6 @@ import orjson
 from pydantic import JsonValue
 
 from orchestrator.gateway.agent_stream import AgentStream
-from orchestrator.gateway.body import within_depth
 from orchestrator.gateway.calls import Route, Timing, Trying, with_retries
 from orchestrator.gateway.dialects.base import ServerEvent, StreamError, StreamReader
 from orchestrator.gateway.findings import printable
@@ -21,7 +20,6 @@ from orchestrator.gateway.meter import BudgetSpentError
 from orchestrator.gateway.provider import ModelCall, ProviderError, told_in_stream
 from orchestrator.gateway.refusal import Refusal
 from orchestrator.gateway.transcript import Answered, Asked
-from orchestrator.gateway.upstream import MOST_DEPTH
 from orchestrator.gateway.usage import costs_otherwise, estimate
 from orchestrator.records.prices import priced
 from orchestrator.records.usage import Usage
@@ -200,12 +198,8 @@ class MeteredCall:
             raise ProviderError(200, msg, code=_LEFT, ours=False)
 
     async def _complete(self, reader: StreamReader, shown: list[ServerEvent]) -> None:
-        """Record a stream that is complete, before its last frames let the agent go on. Raises ProviderError, Refusal."""
-        answer = reader.answer()
-        if not within_depth(answer, MOST_DEPTH):
-            msg = f"the answer of {self._route.model} nests deeper than {MOST_DEPTH} levels"
-            raise ProviderError(200, msg, code="provider_garbled", retryable=True)
-        await self._record(answer)
+        """Record a stream that is complete, before its last frames let the agent go on. Raises Refusal."""
+        await self._record(reader.answer())
         if self._spent is not None and not self._stream.begun:
             raise budget_refusal(self._launch, self._spent)
         await self._show(shown)

@@ -131,7 +131,7 @@ class Transcript:
                     "id": call["id"],
                     "name": call["name"],
                     "arguments": call["arguments"],
-                    **_judged(call["arguments"], asked.tools.get(call["name"] or ""), effort),
+                    **_judged(call["arguments"], asked.tools.get(call["name"] or ""), effort, broken=answered.broken),
                 },
             )
 
@@ -183,10 +183,12 @@ def _changed(conversation: _Conversation, tools: list[Tool]) -> dict[str, Any]:
     return {"tools": tools}
 
 
-def _judged(arguments: str, tool: Tool | None, effort: Effort) -> dict[str, Any]:
+def _judged(arguments: str, tool: Tool | None, effort: Effort, *, broken: bool) -> dict[str, Any]:
     """Return whether a call is one of a tool of the request, and fits what that tool takes."""
     if tool is None:
         return {"known": False, "valid": None, "problem": "no tool of this request has this name"}
+    if broken:  # what is missing is no mistake of the model
+        return {"known": True, "valid": None, "problem": "the answer broke off"}
     found = fit(arguments, tool, effort)
     return {"known": True, "valid": found.valid, "problem": found.problem}
 

@@ -333,3 +333,13 @@ def test_a_fault_of_ours_in_a_stream_is_told_in_it_and_is_infrastructure(world, 
     assert (status, texts(events[:1]), len(seen)) == (200, "hel", 1)
     assert json.loads(events[-1])["error"]["type"] == "gateway_fault"
     assert seal.stopped == "model_api_error"
+
+
+def test_a_call_that_breaks_off_is_no_mistake_of_the_model(world):
+    function = {"name": "f", "arguments": '{"x": '}
+    half = chunk(calls=[{"index": 0, "id": "c0", "type": "function", "function": function}])
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "required": ["x"]}}}
+    _, seal, _, recorded = play(world, [stream(half, cut=True, pause=0.05)], body={"tools": [tool]})
+    [made] = of(recorded, "tool_call")
+    assert (made["known"], made["valid"], made["problem"]) == (True, None, "the answer broke off")
+    assert seal.stopped == "model_api_error"
