@@ -27,7 +27,7 @@ def started(folder, *words):
     )
 
 
-@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("kind", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_it_serves_until_it_is_told_to_end(tmp_path, kind):
     (tmp_path / "t.jsonl").write_bytes(line(0, "launch"))
     process = started(tmp_path, "t.jsonl")

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from view_world import demo, many
 
@@ -61,6 +61,7 @@ def test_a_key_that_is_nearly_right_is_named():
         parse("agnt:x")
 
 
+@settings(max_examples=40)
 @given(st.text(max_size=60))
 def test_any_text_is_a_filter_or_is_refused(text):
     try:

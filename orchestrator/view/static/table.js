@@ -27,6 +27,7 @@ export function table({ run, sort: first, resort, changed }) {
   let sort = first;
   let total = 0;
   let pages = new Map();
+  let coming = new Set(); // pages that are asked for
   let current = 0;
   let asked = new AbortController();
   const body = h("tbody");
@@ -86,7 +87,12 @@ export function table({ run, sort: first, resort, changed }) {
     if (focused) [...body.children].find((row) => row.dataset.trial === focused)?.querySelector("a")?.focus({ preventScroll: true });
     if (!total) body.append(h("tr", null, h("td.muted", { colspan: COLUMNS.length }, "no trial fits this filter")));
     drawn = `${begin}-${end}`;
-    for (const number of missing) load(number, null).then(draw, () => {});
+    for (const number of missing) {
+      if (coming.has(number)) continue;
+      coming.add(number);
+      const mine = coming;
+      load(number, null).then(draw, () => {}).finally(() => mine.delete(number));
+    }
   }
 
   function line(row, place) {
@@ -145,6 +151,7 @@ export function table({ run, sort: first, resort, changed }) {
     query = nextQuery;
     sort = nextSort;
     pages = new Map();
+    coming = new Set();
     if (other) current = 0;
     heads();
     try {
