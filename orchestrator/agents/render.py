@@ -19,6 +19,9 @@ REACT_FOLDER = Path(__file__).parent / "react"
 HUMAN_FOLDER = Path(__file__).parent / "human"
 """The program of ``human``, laid at ``/agent``; it is joined to the person's terminal by descriptor 3."""
 
+HTTP_FOLDER = Path(__file__).parent / "http"
+"""The program of ``http``, laid at ``/agent``: it asks the endpoint and writes down what comes back."""
+
 REACT_TOOLS = ("shell",)
 """Tools of the loop itself; the task's come from the gateway."""
 
@@ -26,18 +29,13 @@ SCRIPTED_MODELS = {"main": "scripted/main"}
 """Models of an agent of type ``scripted`` that names none."""
 
 _RESERVED_PARAMS = ("messages", "model", "n", "store", "stream", "tools")
-_LATER_TYPES = {
-    "http": "an agent behind an endpoint",
-}
 
 
 def refusals(agent: Agent) -> list[str]:
     """Return one sentence for each thing that this version cannot do for the agent, with the way out. Empty: it can run."""
     found: list[str] = []
     if agent.type not in RUNNABLE_AGENTS:
-        what = _LATER_TYPES.get(agent.type, "this type")
-        have = _list(RUNNABLE_AGENTS)
-        return [f"type {agent.type!r} ({what}) is not run by this version; use one of: {have}"]
+        return [f"type {agent.type!r} is not run by this version; use one of: {_list(RUNNABLE_AGENTS)}"]
     if agent.type != "command":
         given = {
             "command": agent.command,
@@ -68,12 +66,16 @@ def render(agent: ManifestAgent, task: ManifestTask, registration: Registration)
     if problems:
         msg = f"agent {agent.name}: " + "; ".join(problems)
         raise RefusedError(msg)
-    env = _environment(agent.agent, registration) | _proxy(task, registration)
+    env = _environment(agent.agent, registration) | _proxy(agent.agent, task, registration)
     kind = agent.agent.type
     if kind == "nop":
         return AgentProgram(command=("true",), env=env)
     if kind == "oracle":
         return AgentProgram(command=("sh", "/solution/solve.sh"), env=env, solution=_solution(agent, task))
+    if kind == "http":
+        call = ("python3", "-I", "-S", "/agent/call.py")
+        asking = {**env, "ORCHESTRATE_URL": agent.agent.url or ""}
+        return AgentProgram(command=call, env=asking, files=HTTP_FOLDER, requires=requires(agent.agent))
     if kind == "human":
         terminal = ("python3", "-I", "-S", "/agent/terminal.py")
         return AgentProgram(command=terminal, env=env, files=HUMAN_FOLDER, requires=requires(agent.agent))
@@ -92,7 +94,7 @@ def render(agent: ManifestAgent, task: ManifestTask, registration: Registration)
 
 def requires(agent: Agent) -> tuple[str, ...]:
     """Return the programs that the agent's own program needs in a sandbox, beside what the task requires."""
-    return ("python3",) if agent.type in {"react", "scripted", "human"} else ()
+    return ("python3",) if agent.type in {"http", "react", "scripted", "human"} else ()
 
 
 def _react_refusals(agent: Agent) -> list[str]:
@@ -118,9 +120,9 @@ def _environment(agent: Agent, registration: Registration) -> dict[str, str]:
     return agent.env | ours
 
 
-def _proxy(task: ManifestTask, registration: Registration) -> dict[str, str]:
-    """Return where programs find the way out, in the words that they look for; nothing where the task has no network."""
-    if not egress_rules(task.environment.network):
+def _proxy(agent: Agent, task: ManifestTask, registration: Registration) -> dict[str, str]:
+    """Return where programs find the way out, in the words that they look for; nothing where neither task nor agent has any."""
+    if not egress_rules(task.environment.network) and not agent.reaches:
         return {}
     scheme, _, place = registration.door.address.partition("://")
     proxy = f"{scheme}://orchestrate:{registration.agent_token}@{place}"

@@ -26,7 +26,7 @@ from orchestrator.driver.workspaces import lay_workspaces
 from orchestrator.errors import Problem, RefusedError, SpecError, nearest
 from orchestrator.interfaces import ImageEngine, ObjectStore, SandboxBackend
 from orchestrator.plan.cost import dollars, nano
-from orchestrator.plan.labels import network_labels
+from orchestrator.plan.labels import agent_labels, network_labels
 from orchestrator.plan.prices import why_unpriced
 from orchestrator.plan.refuse import refusals
 from orchestrator.records import keys
@@ -70,7 +70,7 @@ async def make_ready(place: Place, order: Order, loaded: Loaded) -> Ready:
     loaded = replace(loaded, agents=await asyncio.to_thread(with_builds, loaded.agents, place.settings.cache))
     images, engine = await _images(place, loaded)
     environments = {task.task.id: task.task.environment for task in loaded.tasks}
-    labels = {**await _labels(place, environments), **default}
+    labels = {**await _labels(place, environments, {agent.name: agent.agent for agent in loaded.agents}), **default}
     await _check_environments(place.backend, loaded)
     if engine is not None:
         loaded = replace(loaded, tasks=await lay_workspaces(loaded.tasks, engine, place.settings.cache))
@@ -126,13 +126,20 @@ async def make_ready_again(place: Place, manifest: RunManifest) -> Mapping[str, 
         named = {f"task {task}": image for task, image in images.items() if image}
         named |= {f"agent {agent.name}": image for agent in manifest.agents if (image := agent.agent.image)}
         await present_images(named, engine)
-    return await _labels(place, environments)
+    return await _labels(place, environments, {agent.name: agent.agent for agent in manifest.agents})
 
 
-async def _labels(place: Place, environments: Mapping[str, Environment]) -> Mapping[str, str]:
+async def _labels(
+    place: Place, environments: Mapping[str, Environment], agents: Mapping[str, Agent]
+) -> Mapping[str, str]:
     images = {task: environment.image for task, environment in environments.items()}
     backend = await place.backend.preflight()
-    return {**backend, **unused_images(place.backend.name, images), **network_labels(environments)}
+    return {
+        **backend,
+        **unused_images(place.backend.name, images),
+        **network_labels(environments),
+        **agent_labels(agents),
+    }
 
 
 async def check_pods(place: Place, manifest: RunManifest) -> None:
@@ -214,6 +221,8 @@ def _price_refusals(agent: LoadedAgent, loaded: Loaded, settings: Settings, limi
     limited = [task.task.id for task in loaded.tasks if task.task.budgets.max_cost_usd is not None]
     if limits.limits.cost_usd is not None:
         why = _limited(limits)
+        if agent.agent.type == "http":
+            return [f"agent {agent.name}: what it spends at its endpoint is not seen, and {why}; take the limit out"]
     elif limited:
         first = limited[0]
         why = f"{len(limited)} tasks limit the cost (first: {first})" if len(limited) > 1 else f"task {first} limits it"

@@ -9,7 +9,7 @@ from orchestrator.interfaces import SandboxBackend
 from orchestrator.spec.agent import RUNNABLE_AGENTS, Agent
 from orchestrator.spec.checks import RUNNABLE_CHECKS, RUNNABLE_INVARIANTS, CommandCheck
 from orchestrator.spec.submission import Submission
-from orchestrator.spec.task import Task, flat_checks
+from orchestrator.spec.task import AllowlistNetwork, Environment, Task, flat_checks
 
 _LATER = "is not run by this version"
 _WITHOUT = "is not honoured by this version; take it out"
@@ -80,6 +80,9 @@ def refusals(
             found.append(f"agent {name}: type {agent.type!r} {_LATER}; it runs {', '.join(sorted(RUNNABLE_AGENTS))}")
         else:
             reasons = agent_refusals(agent)
+            if agent.reaches:
+                outside = Environment(network=AllowlistNetwork(allowlist=agent.reaches))
+                reasons += [reason for reason in backend.refusals(outside) if reason.startswith("network:")]
             if agent.placement == "own" and backend.name == "bubblewrap":
                 reasons.append(
                     "placement 'own' needs a backend that runs images; use --backend container or kubernetes"

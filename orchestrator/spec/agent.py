@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, JsonValue, StringConstraints, model_validator
 
@@ -10,7 +11,7 @@ from orchestrator.settings import Price
 from orchestrator.spec.base import RelativePath, Spec
 from orchestrator.spec.task import is_pinned
 
-RUNNABLE_AGENTS = frozenset({"command", "react", "scripted", "oracle", "nop", "human"})
+RUNNABLE_AGENTS = frozenset({"command", "http", "react", "scripted", "oracle", "nop", "human"})
 
 Adapter = Literal["claude-code", "codex", "mini-swe-agent"]
 """Forms of an ending: the JSON result of Claude Code, the JSON events of Codex, the exit status of mini-swe-agent's trajectory."""
@@ -33,6 +34,8 @@ class Agent(Spec):
     """The author's own version word; part of the digest."""
     command: tuple[str, ...] = ()
     """Program and arguments, run in the task's workdir."""
+    url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s/@?#]+(/[^\s#]*)?$", max_length=2000)] | None = None
+    """Endpoint of an agent of type ``http``."""
     stdin: Literal["none", "instruction"] = "none"
     """What the program reads on its standard input."""
     bundle: RelativePath | None = None
@@ -74,11 +77,22 @@ class Agent(Spec):
         if any(is_scripted(model) for model in self.models.values()) and not self.scripts:
             problems.append("a model of the provider 'scripted' needs 'scripts'")
         problems += self._placed()
+        if (self.type == "http") != (self.url is not None):
+            problems.append("type 'http' needs 'url', and no other type has one")
         if self.build is not None and not self.build.strip():
             problems.append("'build' is empty; name the command that makes the files of /agent")
         if problems:
             raise ValueError("; ".join(problems))
         return self
+
+    @property
+    def reaches(self) -> tuple[str, ...]:
+        """The rules of hosts that a sandbox must reach for the agent to act, whatever its task lists."""
+        if self.url is None:
+            return ()
+        parts = urlsplit(self.url)
+        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+        return (f"{host}:{parts.port or (443 if parts.scheme == 'https' else 80)}",)
 
     def _placed(self) -> list[str]:
         """Find fault with image and placement, which need each other."""

@@ -37,7 +37,7 @@ def request(run: str, planned: PlannedTrial, launch: int, crew: Crew) -> LaunchR
         scripts=planned.agent.scripts,
         world=planned.task.bundles.world,
         user=planned.task.user,
-        egress=egress_rules(planned.task.environment.network),
+        egress=(*egress_rules(planned.task.environment.network), *planned.agent.agent.reaches),
         bundles=_fetched(planned),
         hosted_tools=planned.task.hosted_tools,
     )

@@ -219,6 +219,7 @@ class _Observed:
 
 
 async def _outcome(run: str, planned: PlannedTrial, launch: int, crew: Crew, seen: _Observed) -> Outcome:
+    outside = planned.agent.agent.type == "http"  # what it used, it used where nobody counts
     final, findings = await _final(planned, seen)
     decision = decide(seen.ending, seen.seal, final, cancelled=seen.cancelled, over_disk=seen.frozen.over_disk)
     wall = max(0.0, seen.ending.ended - seen.ending.started)
@@ -236,7 +237,8 @@ async def _outcome(run: str, planned: PlannedTrial, launch: int, crew: Crew, see
         state=seen.frozen.state,
         output=seen.frozen.output_blob,
         trajectory=seen.seal.trajectory,
-        usage=seen.seal.usage,
+        usage=Usage() if outside else seen.seal.usage,
+        unrecorded=("tokens",) if outside else (),
         user_usage=seen.seal.user_usage,
         steps=seen.seal.steps,
         tool_calls=seen.seal.tool_calls,

@@ -102,7 +102,7 @@ def test_a_scripted_agent_needs_no_models_of_its_own():
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"type": "http"}, "type 'http'"),
+        ({"type": "http", "url": "https://a.example/run", "command": ["x"]}, "'command' is for type 'command'"),
         ({"type": "nop", "command": ["x"]}, "'command' is for type 'command'"),
         ({"type": "oracle", "bundle": "x/"}, "'bundle' is for type 'command'"),
         ({"type": "react", "models": {"main": "a/b"}, "stdin": "instruction"}, "'stdin' is for type 'command'"),
@@ -117,6 +117,17 @@ def test_what_is_not_run_is_refused_by_name(fields, says):
     assert any(says in sentence for sentence in refusals(spec(**fields)))
     with pytest.raises(RefusedError, match="agent a: "):
         render(agent(**fields), TASK, REGISTRATION)
+
+
+def test_an_endpoint_is_reached_by_the_gateways_proxy_alone():
+    fields = {"type": "http", "url": "https://agent.example/run"}
+    made = render(agent(**fields), TASK, REGISTRATION)
+    assert made.env["ORCHESTRATE_URL"] == fields["url"]
+    assert made.env["HTTPS_PROXY"] == "http://orchestrate:agent-token@127.0.0.1:8080"
+    assert made.files is not None
+    assert (made.files / made.command[-1].removeprefix("/agent/")).is_file()
+    assert spec(**fields).reaches == ("agent.example:443",)
+    assert spec(type="http", url="http://[fd00::1]:8000").reaches == ("[fd00::1]:8000",)
 
 
 def test_what_can_run_is_not_refused():

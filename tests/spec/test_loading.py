@@ -424,6 +424,7 @@ def test_amounts_that_no_sum_could_hold_are_refused(agent: Path, write: Write) -
         ("placement: own\nimage: 'x:1'", "image x:1: its tag can mean another image tomorrow"),
         ("build: ' '", "'build' is empty"),
         ("adapter: cursor", "adapter"),
+        ("url: https://a.example/run", "type 'http' needs 'url', and no other type has one"),
     ],
 )
 def test_where_an_agent_runs_and_what_it_is_made_from_is_checked(write, fields, says):

@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 
 PROGRAMS = ("prepare", "freezer", "canary", "survey")
+AGENTS = ("react", "http")
 HOME = Path("/opt/orchestrate")
 START = """#!{python} -IS
 import sys
@@ -47,8 +48,9 @@ def main(source: Path, root: Path) -> None:
     compileall.compile_dir(
         root, quiet=1, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH, stripdir=str(root)
     )
-    agents = root / (HOME / "agents/react").relative_to("/")  # as they are: this folder is laid into sandboxes
-    shutil.copytree(source / "orchestrator/agents/react", agents, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in AGENTS:  # as they are: these folders are laid into sandboxes
+        agents = root / (HOME / "agents" / name).relative_to("/")
+        shutil.copytree(source / "orchestrator/agents" / name, agents, ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def modules_of(source: Path) -> set[Path]:

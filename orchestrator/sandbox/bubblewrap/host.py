@@ -18,6 +18,13 @@ _PRIVATE = ("/usr/src", "/usr/local/src")
 """Below ``/usr`` and yet no part of the system: people keep projects there, hidden tests and stores among them."""
 _MERGED = ("/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32")
 _ETC = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d")
+_CERTIFICATES = (
+    "/etc/ssl/certs",
+    "/etc/pki/tls/certs",
+    "/etc/pki/ca-trust/extracted",
+    "/etc/ca-certificates/extracted",
+)
+"""Where systems keep the certificates of authorities: without them no program could trust a host that it is let out to."""
 _FORBIDDEN_WORKDIRS = (
     "/usr",
     "/bin",
@@ -64,10 +71,10 @@ def bwrap() -> Path:
 
 
 def binds() -> list[list[str]]:
-    """Return what is bound read-only, as ``[source, target]``: system folders and the public half of the linker's settings."""
+    """Return what is bound read-only, as ``[source, target]``: system folders, the linker's settings, authorities' certificates."""
     result = [[folder, folder] for folder in _FOLDERS if Path(folder).is_dir()]
     result += [[folder, folder] for folder in _MERGED if Path(folder).is_dir() and not Path(folder).is_symlink()]
-    return result + [[path, path] for path in _ETC if Path(path).exists()]
+    return result + [[path, path] for path in (*_ETC, *_CERTIFICATES) if Path(path).exists()]
 
 
 def private_folders(python: Interpreter) -> list[str]:

@@ -34,7 +34,7 @@ TAKEN = ("/ctl", "/log", "/output", "/task", "/memory", "/agent", "/solution", "
 
 _PLAN_BYTES = 120 << 10
 """A variable of a process holds no more."""
-_OWN_PROGRAMS = ("react",)
+_OWN_PROGRAMS = ("react", "http")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,58}[a-z0-9])?")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _INPUT_TARGET = re.compile(r"/[a-z0-9]([a-z0-9-]*[a-z0-9])?")
