@@ -52,7 +52,7 @@ class ChatDialect:
         rules.refuse_store(body)
         rules.refuse_fields(body, more={"web_search_options": "it runs a tool at the provider"}, taken=_taken(hosted))
         for message in rules.check_list(body, "messages", most_messages):
-            _check_message(message)
+            _check_message(message, hosted)
         for tool in rules.check_tools(body):
             _check_tool(tool, hosted)
 
@@ -146,11 +146,10 @@ def _taken(hosted: frozenset[str]) -> frozenset[str]:
     return hosted | {"web_search_options"} if "web_search" in hosted else hosted
 
 
-def _check_message(message: Mapping[str, Any]) -> None:
+def _check_message(message: Mapping[str, Any], hosted: frozenset[str]) -> None:
     if obj(message.get("audio")).get("id") is not None:
         raise Refusal(400, "unsupported", f"{rules.STATE}: `audio.id` names some", code="audio", finding=True)
-    for part in entries(message.get("content")):
-        rules.refuse_file_ids(part, obj(part.get("file")))
+    rules.refuse_far_parts(message, hosted)
 
 
 def _check_tool(tool: Mapping[str, Any], hosted: frozenset[str]) -> None:

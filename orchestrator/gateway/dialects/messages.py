@@ -58,6 +58,7 @@ class MessagesDialect:
         for tool in rules.check_tools(body):
             _check_tool(tool, hosted)
         for message in rules.check_list(body, "messages", most_messages):
+            rules.refuse_far_parts(message, hosted)
             for block in entries(message.get("content")):
                 _check_block(block, hosted)
 
@@ -157,13 +158,11 @@ def _check_tool(tool: Mapping[str, Any], hosted: frozenset[str]) -> None:
 
 
 def _check_block(block: Mapping[str, Any], hosted: frozenset[str]) -> None:
-    rules.refuse_file_ids(block, obj(block.get("source")))
     if block.get("type") == "tool_addition":
         definition = obj(block.get("tool")).get("definition")
         if definition is not None:
+            rules.refuse_disguised(obj(definition))
             _check_tool(obj(definition), hosted)
-    for inner in entries(block.get("content")):
-        rules.refuse_file_ids(inner, obj(inner.get("source")))
 
 
 def _tool(tool: Mapping[str, Any]) -> Tool:

@@ -48,7 +48,7 @@ class ResponsesDialect:
         if isinstance(body.get("input"), str) and body["input"]:
             return
         for item in rules.check_list(body, "input", most_messages):
-            _check_item(item)
+            _check_item(item, hosted)
             if kind_of(item) != "mcp_list_tools":
                 _check_tools(entries(item.get("tools")), hosted)
 
@@ -145,6 +145,7 @@ class ResponsesDialect:
 
 def _check_tools(tools: Iterable[Mapping[str, Any]], hosted: frozenset[str]) -> None:
     for tool in tools:
+        rules.refuse_disguised(tool)
         kind = word(tool.get("type"))
         if kind == "namespace":
             _check_tools(entries(tool.get("tools")), hosted)
@@ -161,13 +162,12 @@ def _runs_at_the_agent(kind: str | None, tool: Mapping[str, Any]) -> bool:
     return kind in ("function", "custom") or kind in CLIENT_TOOLS
 
 
-def _check_item(item: Mapping[str, Any]) -> None:
+def _check_item(item: Mapping[str, Any], hosted: frozenset[str]) -> None:
     if kind_of(item) in ("", "item_reference"):
         msg = f"{rules.STATE}: send the items of `input` themselves, not their ids"
         raise Refusal(400, "unsupported", msg, code="item_reference", finding=True)
     for name in ("content", "output"):
-        for part in [obj(item.get(name)), *entries(item.get(name))]:
-            rules.refuse_file_ids(part, {})
+        rules.refuse_far_parts(item.get(name), hosted)
 
 
 def _steady(item: Mapping[str, Any]) -> dict[str, Any]:

@@ -60,6 +60,15 @@ _PREFIXES = {
     "mock_": "answers come from the model",
 }
 """Beginnings of names by which proxies take keys, addresses, models and answers."""
+_GUARDED = frozenset(
+    {"model", "store", "stream", "messages", "input", "system", "instructions", "tools", "n", "audio", "type"}
+)
+"""Fields whose values are looked at."""
+_KEPT = frozenset({"file_id", "container_id"})
+_FETCH = "web_fetch"
+"""The tool by which a task allows that a provider fetches something."""
+_PARTS_IN = frozenset({"content", "output", "source", "file"})
+"""Fields of messages and parts that hold parts."""
 _VERSION = re.compile(r"(_preview)?(_\d{8}|_\d{4}_\d{2}_\d{2})?$")
 
 
@@ -70,9 +79,19 @@ def refuse_fields(body: Mapping[str, Any], *, more: Mapping[str, str] | None = N
         raise Refusal(400, "invalid_request", "`stream` must be true or false")
     named = {name: why for name in body for prefix, why in _PREFIXES.items() if name.startswith(prefix)}
     table = {**_FIELDS, **named, **(more or {})}
+    refuse_disguised(body, table)
     for name, way_out in table.items():
         if name not in taken and body.get(name) not in (None, False, []):
             raise unsupported(name, way_out)
+
+
+def refuse_disguised(given: Mapping[str, Any], more: Iterable[str] = ()) -> None:
+    """Refuse fields that are spelled as others but for the case: some providers (Go's encoding/json) read them as these. Raises Refusal."""
+    known = {*_GUARDED, *more}
+    for name in given:
+        folded = name.casefold()
+        if folded != name and (folded in known or folded.startswith(tuple(_PREFIXES))):
+            raise unsupported(name, f"spell it {folded!r}")
 
 
 def unsupported(name: str, way_out: str, *, finding: bool = True) -> Refusal:
@@ -103,6 +122,8 @@ def check_tools(body: Mapping[str, Any]) -> list[dict[str, Any]]:
     tools = body.get("tools")
     if tools is not None and not (isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)):
         raise Refusal(400, "invalid_request", "`tools` must be a list of objects")
+    for tool in tools or []:
+        refuse_disguised(tool)
     return tools or []
 
 
@@ -118,11 +139,34 @@ def hosted_tool(kind: Any) -> Refusal:
     return Refusal(400, "hosted_tool", msg, code="tools", finding=True)
 
 
-def refuse_file_ids(part: Mapping[str, Any], where: Mapping[str, Any]) -> None:
-    """Refuse a part of a message that names a file which the provider keeps. Raises Refusal."""
-    for holder in (part, where):
-        for name in ("file_id", "container_id"):
-            if holder.get(name) is not None:
-                raise Refusal(
-                    400, "unsupported", f"{STATE}: send the file itself, not its `{name}`", code=name, finding=True
-                )
+def refuse_far_parts(holder: Any, hosted: frozenset[str]) -> None:
+    """Refuse parts of a message that name a file which the provider keeps, or an address that the provider would fetch.
+
+    Whatever the provider fetches is a way out of a sandbox that has none, and into networks that the provider is in. Looks at what parts
+    are made of, and not into arguments and texts, which may say anything. Raises Refusal.
+    """
+    todo = [holder]
+    while todo:
+        value = todo.pop()
+        if isinstance(value, list):
+            todo += value
+        elif isinstance(value, dict):
+            for key, inner in value.items():
+                name = key.casefold()
+                if name in _KEPT and inner is not None:
+                    msg = f"{STATE}: send the file itself, not its `{name}`"
+                    raise Refusal(400, "unsupported", msg, code=name, finding=True)
+                if _is_far(name, inner, value) and _FETCH not in hosted:
+                    msg = f"`{name}` has an address that the provider would fetch: send the data itself (`data:…;base64,…`)"
+                    raise Refusal(400, "unsupported", msg, code=name[:100], finding=True)
+                if name in _PARTS_IN:
+                    todo.append(inner)
+
+
+def _is_far(name: str, value: Any, part: Mapping[str, Any]) -> bool:
+    """Return whether a field of a part is an address of something that is elsewhere."""
+    if name.endswith("_url"):
+        found = value.get("url") if isinstance(value, dict) else value
+    else:
+        found = value if name == "url" and part.get("type") == "url" else None
+    return isinstance(found, str) and not found.startswith("data:")
