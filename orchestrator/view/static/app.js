@@ -44,6 +44,7 @@ function pulse(word) {
 async function render() {
   const here = ++number;
   shown?.close?.();
+  document.querySelector("dialog[open]")?.remove();
   clearTimeout(timer);
   const route = parse(location.hash);
   const make = start.file ? file : (pages[route.name] ?? runs);

@@ -153,7 +153,7 @@ function ending(found) {
       ["", [["uncached_input", "in"], ["cache_read", "cache read"], ["cache_write", "cache write"], ["cache_write_1h", "of it for an hour"], ["output", "out"], ["reasoning", "reasoning"]]
         .filter(([key]) => use[key]).map(([key, word]) => `${format.count(use[key])} ${word}`).join(", ")],
       ["cost", cost],
-      ["simulated user", outcome.user_usage ? (outcome.user_usage.cost_nano_usd === null ? "cost unknown" : format.nano(outcome.user_usage.cost_nano_usd)) : ""],
+      ["user", outcome.user_usage?.output || outcome.user_usage?.uncached_input ? "simulated, " + (outcome.user_usage.cost_nano_usd === null ? "cost unknown" : format.nano(outcome.user_usage.cost_nano_usd)) : ""],
       ["started", tells("times") && format.clock(outcome.times.started)],
       ["not recorded", (outcome.unrecorded ?? []).join(", ")],
       ["sandbox", Object.entries(outcome.labels).map(([name, value]) => `${name}: ${value}`).join("; ")],
