@@ -175,12 +175,12 @@ class MeteredCall:
 
     def _count_calls(self, reader: StreamReader) -> None:
         """Count the tool calls that have begun, before the agent sees them; withhold all from one on that is too many."""
-        names = [call["name"] for call in self._call.dialect.reply(reader.answer()).calls]
         new, self._counted = reader.calls - self._counted, reader.calls
         if self._spent is not None:
             return
         try:
             self._launch.meter.take_tool_calls(new)
+            names = [call["name"] for call in self._call.dialect.reply(reader.answer()).calls]
             self._launch.tools.announced(names[len(names) - new :])
         except BudgetSpentError as spent:
             self._spent = spent

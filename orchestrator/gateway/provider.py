@@ -109,14 +109,29 @@ _CONTEXT_WORDS = (
     "context window",
 )
 """How providers say it that have no code of its own for it."""
+_MOST_CODE = 100
+_REQUEST_CODES = (
+    "invalid_",
+    "image_",
+    "empty_image",
+    "failed_to_download_image",
+    "unsupported_",
+    "content_policy",
+    "data_inspection_failed",
+    "BadRequest",
+    "ResponsibleAIPolicyViolation",
+)
+"""Beginnings of words for what is wrong with a request, such as an image that is none: nothing that passes, and an act of the agent."""
 _STATUS_OF_CODE = {
     "overloaded_error": 529,
     "rate_limit_error": 429,
     "rate_limit_exceeded": 429,
     "authentication_error": 401,
+    "invalid_api_key": 401,
     "permission_error": 403,
-    "invalid_request_error": 400,
-    "invalid_prompt": 400,
+    "not_found_error": 404,
+    "billing_error": 402,
+    "insufficient_quota": 429,
     "request_too_large": 413,
     "throttlingException": 429,
     "validationException": 400,
@@ -135,14 +150,19 @@ def is_ours(status: int) -> bool:
 
 def status_of(code: str | None) -> int:
     """Return the HTTP status that fits a provider's word for an error that it told inside of a stream."""
-    if code in _CONTEXT_CODES:
+    code = code or ""
+    if code in _STATUS_OF_CODE:
+        return _STATUS_OF_CODE[code]
+    if code in _CONTEXT_CODES or code.startswith(_REQUEST_CODES) or "content_filter" in code:
         return 400
-    return _STATUS_OF_CODE.get(code or "", 500)
+    if len(code) == 3 and code.isdecimal() and 400 <= int(code) < 600:
+        return int(code)
+    return 500
 
 
 def told_in_stream(name: str, code: str | None, message: str) -> ProviderError:
     """Return the error that a provider has told inside of a stream."""
-    status = status_of(code)
+    status, code = status_of(code), code and code[:_MOST_CODE]
     said = message if not is_ours(status) else ""
     text = f"provider {name} ended its answer with {code or 'an error'}" + (f": {said}" if said else "")
     return ProviderError(status, text, code=code, retryable=is_retryable(status), ours=is_ours(status))

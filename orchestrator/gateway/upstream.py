@@ -23,6 +23,7 @@ from yarl import URL
 from orchestrator.gateway.body import within_depth
 from orchestrator.gateway.config import ProviderConfig
 from orchestrator.gateway.dialects.base import Dialect, ServerEvent
+from orchestrator.gateway.dialects.shape import parsed
 from orchestrator.gateway.dialects.sse import EventParser
 from orchestrator.gateway.provider import ModelCall, ProviderError, RetryPolicy, Service, is_ours, is_retryable
 
@@ -131,7 +132,7 @@ class HttpProvider:
 
     def decoder(self) -> Decoder:
         """Return what reads one stream."""
-        return EventParser()
+        return EventParser(MOST_BYTES)  # some answers repeat a request of any size in one event
 
     async def _ask(self, sending: Sending, is_answer: Callable[[Mapping[str, Any]], bool]) -> dict[str, Any]:
         async with self._open(sending, "application/json", self._config.timeout_seconds) as response:
@@ -181,13 +182,15 @@ class HttpProvider:
 
     def _answer(self, data: bytes, is_answer: Callable[[Mapping[str, Any]], bool]) -> dict[str, Any]:
         try:
-            value = orjson.loads(self._hide(data))
-        except orjson.JSONDecodeError:
+            value = parsed(self._hide(data))
+        except ValueError:
             msg = f"provider {self.name} sent an answer that is not JSON ({len(data)} bytes)"
             raise ProviderError(200, msg, code="provider_garbled", retryable=True) from None
-        if not isinstance(value, dict) or not within_depth(value, MOST_DEPTH) or not is_answer(value):
+        if not isinstance(value, dict) or not is_answer(value):
             msg = f"provider {self.name} sent an answer that is none of this API"
             raise ProviderError(200, msg, code="provider_garbled", retryable=True)
+        if not within_depth(value, MOST_DEPTH):
+            raise too_deep(self.name, len(data))
         return value
 
     def _error(self, response: aiohttp.ClientResponse, data: bytes) -> ProviderError:
@@ -243,6 +246,12 @@ def _too_large(name: str, size: int) -> ProviderError:
     # How much is answered is up to the request (its token limit, log probabilities), and another attempt would get as much.
     msg = f"provider {name} sent an answer of more than {MOST_BYTES} bytes; ask for less"
     return ProviderError(413, msg, code="answer_too_large", ours=False, charged_characters=size)
+
+
+def too_deep(name: str, size: int) -> ProviderError:
+    """Return the error for an answer that nests too deep: arguments do as the agent wants, and another attempt would be no other."""
+    msg = f"provider {name} sent an answer that nests deeper than {MOST_DEPTH} levels; ask for less depth"
+    return ProviderError(422, msg, code="answer_too_deep", ours=False, charged_characters=size)
 
 
 def _why(error: Exception) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -28,6 +29,10 @@ _MOST_PIECES = 64
 """Pieces that a scripted text is streamed in, at most."""
 _LEAST_PIECE = 16
 """Characters of a piece, at least."""
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
+"""An escape in JSON text; its group is half of a surrogate pair."""
 _MARKS = ("cache_control", "cache_reference")
 """Keys by which agents say what a provider should cache: they wander from entry to entry while a conversation grows."""
 
@@ -68,9 +73,24 @@ def free_text(arguments: str) -> str:
     return given if isinstance(given, str) else arguments
 
 
+def parsed(data: bytes) -> Any:
+    """Return JSON of a provider. Raises ValueError.
+
+    Half of a surrogate pair becomes the sign for what cannot be shown: models can be made to write one, and some providers cut pairs.
+    """
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return orjson.loads(_ESCAPE.sub(_whole, data))
+
+
+def _whole(escape: re.Match[bytes]) -> bytes:
+    return b"\\ufffd" if escape[1] else escape[0]
+
+
 def load(event: ServerEvent) -> dict[str, Any]:
     """Return the JSON object that an event holds. Raises ValueError for anything else, and for one that nests too deep."""
-    value = orjson.loads(event.data)
+    value = parsed(event.data.encode())
     is_flat = event.data.count("{") + event.data.count("[") <= MOST_DEPTH  # most are, and this is quick
     if not isinstance(value, dict) or not (is_flat or within_depth(value, MOST_DEPTH)):
         msg = f"the event is not a JSON object of at most {MOST_DEPTH} levels"

@@ -1,0 +1,141 @@
+"""What an agent can make a model say is never taken for a failure of the provider: that would buy the agent another launch."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import aiohttp
+import pytest
+from aiohttp import web
+from provider_world import CHUNK, HELLO, chunk, provider, stream
+
+from orchestrator.gateway.dialects.shape import parsed
+from orchestrator.gateway.provider import is_ours, status_of
+
+MESSAGE = {
+    "id": "x",
+    "type": "message",
+    "role": "assistant",
+    "model": "m",
+    "stop_reason": "tool_use",
+    "usage": {"input_tokens": 10, "output_tokens": 5},
+}
+
+
+def asked(world, steps, path="/v1/chat/completions", kind="openai", after=None, **body):
+    """Ask once, or twice with ``after``. Returns status and answer of each, the seal, and the number of requests that the provider got."""
+
+    async def live():
+        async with provider(*steps) as (url, seen):
+            made = {"type": kind, "base_url": url, "backoff_seconds": 0}
+            async with world(providers={"p": made}).running() as here:
+                inside = await here.launch(models={"main": "p/m"}, scripts=None)
+                answers = [await ask(inside, path, {"model": "main", **body}) for _ in range(2 if after else 1)]
+                return answers, await here.client.seal(inside.launch), len(seen)
+
+    return asyncio.run(live())
+
+
+async def ask(inside, path, body):
+    headers = {"Authorization": f"Bearer {inside.registration.agent_token}"}
+    messages = {"messages": [{"role": "user", "content": "go"}]}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(inside.url + path, json={**messages, **body}, headers=headers) as response,
+    ):
+        return response.status, await response.read()
+
+
+def told(text):
+    return lambda _request: web.Response(text=text, content_type="application/json")
+
+
+def test_arguments_may_nest_too_deep(world):
+    deep = '{"a":' * 150 + "1" + "}" * 150
+    block = '{"type": "tool_use", "id": "c", "name": "f", "input": ' + deep + "}"
+    text = json.dumps({**MESSAGE, "content": ["HERE"]}).replace('"HERE"', block)
+    [(status, answer)], seal, seen = asked(world, [told(text)], "/v1/messages", "anthropic", max_tokens=9)
+    assert (status, json.loads(answer)["error"]["code"], seen) == (422, "answer_too_deep", 1)
+    assert (seal.stopped, seal.steps) == ("model_request_error", 1)
+    assert seal.usage.total > 100
+
+
+def test_half_of_a_surrogate_pair_is_no_garbage(world):
+    block = {"type": "tool_use", "id": "c", "name": "f", "input": {"a": "\ud800 and \U0001f600"}}
+    [(status, answer)], seal, seen = asked(
+        world, [told(json.dumps({**MESSAGE, "content": [block]}))], "/v1/messages", "anthropic", max_tokens=9
+    )
+    assert (status, seen, seal.stopped) == (200, 1, None)
+    assert json.loads(answer)["content"][0]["input"]["a"] == "\ufffd and \U0001f600"
+
+
+def test_nor_is_a_pair_that_a_stream_cuts(world):
+    parts = [chunk("\ud83d"), chunk("\ude00"), *HELLO]
+    [(status, answer)], seal, seen = asked(world, [stream(*parts)], stream=True)
+    assert (status, seen, seal.stopped, seal.steps) == (200, 1, None, 1)
+    assert b"\\ud83d" in answer
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"code": 400, "type": "BadRequestError", "message": "this grammar is none"},
+        {"code": "image_parse_error", "message": "no image"},
+        {"code": "invalid_base64_image", "message": "no image"},
+        {"code": "content_filter", "message": "no"},
+    ],
+)
+def test_what_is_wrong_with_a_request_may_turn_out_in_its_stream(world, error):
+    [(status, _)], seal, seen = asked(world, [stream({**CHUNK, "choices": [], "error": error})], stream=True)
+    assert (status, seen, seal.stopped) == (400, 1, "model_request_error")
+
+
+@pytest.mark.parametrize(
+    ("code", "ours"),
+    [
+        *((code, True) for code in ("502", "401", "429", "999", "server_error", "overloaded_error", None)),
+        *((code, True) for code in ("invalid_api_key", "insufficient_quota")),
+        *((code, False) for code in ("422", "invalid_prompt", "image_too_large")),
+    ],
+)
+def test_words_for_failures_in_streams(code, ours):
+    assert is_ours(status_of(code)) is ours
+
+
+@pytest.mark.parametrize(
+    ("text", "means"),
+    [
+        (r'"\ud800"', "\ufffd"),
+        (r'"\udc00\ud800"', "\ufffd\ufffd"),
+        (r'"\ud83d\ude00\ud83d"', "\U0001f600\ufffd"),
+        (r'"\\ud800 \ud800 \\\ud800"', "\\ud800 \ufffd \\\ufffd"),
+        (r'{"\uDBFF": 1}', {"\ufffd": 1}),
+    ],
+)
+def test_half_pairs_are_mended(text, means):
+    assert parsed(text.encode()) == means
+
+
+@pytest.mark.parametrize("text", ["", "{", r'"\u12"', r'"\ud800', "NaN"])
+def test_what_is_no_json_stays_none(text):
+    with pytest.raises(ValueError, match=r"."):
+        parsed(text.encode())
+
+
+def test_an_event_may_be_as_large_as_an_answer(world):
+    """Responses repeat their request, of any size, in three events."""
+    large = {**CHUNK, "choices": [], "echo": "x" * (9 << 20)}
+    [(status, _)], seal, seen = asked(world, [stream(large, *HELLO)], stream=True)
+    assert (status, seen, seal.stopped, seal.steps) == (200, 1, None, 1)
+
+
+def test_thousands_of_calls_in_one_stream_take_no_longer_than_they_are_long(world):
+    """Each call was looked for in all of the answer so far, also when the limit was reached: hours for what fits into one answer."""
+    calls = [
+        chunk(calls=[{"index": n, "id": f"c{n}", "function": {"name": "f", "arguments": "{}"}}]) for n in range(8000)
+    ]
+    data = b"".join(b"data: " + json.dumps(each).encode() + b"\n\n" for each in calls)
+    [(status, answer)], seal, _ = asked(world, [stream(data, chunk(finish="tool_calls"), "[DONE]")], stream=True)
+    assert (json.loads(answer)["error"]["code"] if status == 403 else status) in ("tool_call_cap", 200)
+    assert (seal.stopped, seal.tool_calls <= 100) == ("tool_call_cap", True)
