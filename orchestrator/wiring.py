@@ -26,6 +26,7 @@ from orchestrator.interfaces import (
 )
 from orchestrator.records.base import BlobRef
 from orchestrator.records.event import Event
+from orchestrator.records.message import Endpoint
 from orchestrator.settings import Kubernetes, Settings
 from orchestrator.spec.agent import Agent
 
@@ -166,11 +167,11 @@ def writer_id() -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
-def chat_dialect() -> Dialect:
-    """Return the shape of the Chat Completions API, in which foreign conversations are read."""
-    from orchestrator.gateway.dialects.chat import CHAT
+def dialect(name: Endpoint) -> Dialect:
+    """Return a shape of model API, in which foreign conversations are read."""
+    from orchestrator.gateway.dialects.known import DIALECTS
 
-    return CHAT
+    return DIALECTS[name]
 
 
 def crew(  # noqa: PLR0913 - the one place where all parts come together

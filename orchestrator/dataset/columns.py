@@ -182,6 +182,7 @@ TRIALS = Table(
         Column("findings", "texts", "Types of what was noticed, by sandbox, gateway, freezer or grader."),
         _RERUN_OF,
         _ORIGIN,
+        Column("questions", "int32", "Questions to the user; null: there was nobody to ask.", nullable=True, since=3),
     ),
     sort=("task", "run", "agent", "sample"),
     version=3,

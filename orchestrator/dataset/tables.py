@@ -155,6 +155,7 @@ def _trial(manifest: RunManifest, row: TrialRow) -> Row:
         "findings": _kinds(found),
         "rerun_of": manifest.rerun_of,
         "origin": manifest.origin,
+        "questions": len(outcome.questions) if outcome and outcome.questions is not None else None,
     }
 
 

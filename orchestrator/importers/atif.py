@@ -58,7 +58,7 @@ class _Walk:
         self._document = document
         self._conversation = conversation
         self._model = word(agent.get("model_name"))
-        self._tools = wiring.chat_dialect().tools({"tools": agent.get("tool_definitions")}) or tools
+        self._tools = wiring.dialect("chat").tools({"tools": agent.get("tool_definitions")}) or tools
         self._pending: list[Message] = []
 
     def all(self) -> None:

@@ -1,4 +1,4 @@
-"""Traces that are conversations in the shape of the Chat Completions API, and trajectories of tau-bench, which hold such ones."""
+"""Traces that are conversations in the shape of the Chat Completions or Messages API, and trajectories of tau-bench, which hold some."""
 
 from __future__ import annotations
 
@@ -25,11 +25,13 @@ def read_conversation(value: Mapping[str, Any], where: tuple[str, int], path: Pa
     ``tools``, ``model``, ``task_id``, ``agent`` and ``termination_reason`` beside the messages are taken as what they say. ``path``: a new
     file.
     """
-    dialect = wiring.chat_dialect()
     is_tau = "traj" in value
-    offered = dialect.tools(value) or given.tools
-    with Recorder(path, {"format": "tau-bench" if is_tau else "messages", **_facts(value)}, given.price) as recorder:
-        _Walk(recorder, dialect, value.get("model"), offered).all(value["traj" if is_tau else "messages"])
+    body = {**value, "messages": value["traj" if is_tau else "messages"]}
+    dialect = wiring.dialect("messages" if _has_blocks(body["messages"]) else "chat")
+    offered = dialect.tools(body) or given.tools
+    facts = {"format": "tau-bench" if is_tau else "messages", **_facts(value)}
+    with Recorder(path, facts, given.price, endpoint=dialect.name) as recorder:
+        _Walk(recorder, dialect, value.get("model"), offered).all(dialect.items(body))
         return recorder.close(
             *where,
             task=_task(value),
@@ -37,6 +39,17 @@ def read_conversation(value: Mapping[str, Any], where: tuple[str, int], path: Pa
             reason=reason_of(value.get("termination_reason")),
             ended_as=ending_of(value.get("termination_reason")),
         )
+
+
+def _has_blocks(messages: list[Any]) -> bool:
+    """Return whether calls and results of tools are blocks of contents, as in the Messages API."""
+    contents = (message.get("content") for message in messages)
+    return any(
+        isinstance(block, dict) and block.get("type") in ("tool_use", "tool_result")
+        for content in contents
+        if isinstance(content, list)
+        for block in content
+    )
 
 
 def _facts(value: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,5 +98,5 @@ class _Walk:
 def _reply(dialect: Dialect, raw: Mapping[str, Any], message: Message, model: str | None) -> Reply:
     usage = raw.get("usage")
     counted = dialect.reply({"usage": usage}).tokens if isinstance(usage, dict) else None
-    finish = _word(raw.get("finish_reason"))
+    finish = _word(raw.get("finish_reason")) or _word(raw.get("stop_reason"))
     return Reply(id=None, model=model, message=message, finish_reason=finish, usage=usage, tokens=counted)

@@ -142,7 +142,7 @@ def read_tools(path: Path) -> list[Tool]:
     bad = [value for value in values if isinstance(value, Problem)]
     if bad:
         raise SpecError(bad)
-    found = wiring.chat_dialect().tools({"tools": [value.data for value in values if isinstance(value, Value)]})
+    found = wiring.dialect("chat").tools({"tools": [value.data for value in values if isinstance(value, Value)]})
     if not found:
         msg = f'{path} has no tools: it must be a JSON list of {{"type": "function", "function": {{"name": …, "parameters": …}}}}'
         raise SpecError(msg)

@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from orchestrator.gateway.dialects.base import Reply
 from orchestrator.gateway.schemas import fit
 from orchestrator.records.event import EventType
-from orchestrator.records.message import Message, Tool, ToolCallPart, ToolResultPart, calls_of
+from orchestrator.records.message import Endpoint, Message, Tool, ToolCallPart, ToolResultPart, calls_of
 from orchestrator.records.outcome import Unrecorded
 from orchestrator.records.prices import KnownPrice, priced
 from orchestrator.records.state import EndedAs, FinalAnswer
@@ -113,6 +113,8 @@ class Recorder:
     price: Price
     started: float | None = None
     """When it began, if that is known beforehand."""
+    endpoint: Endpoint = "chat"
+    """The shape of its conversation."""
     models: set[str] = field(default_factory=set)
     prices: dict[str, KnownPrice] = field(default_factory=dict)
     steps: int = 0
@@ -174,7 +176,13 @@ class Recorder:
         told = {} if not tools or self._tools.get(conversation) == tools else {"tools": list(tools)}
         if tools:
             self._tools[conversation] = tools
-        facts = {"model": model, "endpoint": "chat", "stream": False, "conversation": conversation, "parent": None}
+        facts = {
+            "model": model,
+            "endpoint": self.endpoint,
+            "stream": False,
+            "conversation": conversation,
+            "parent": None,
+        }
         counts = {"kept": kept, "total": kept + len(messages), "messages": new, "params": {}}
         return self.event("model_request", at, {**facts, **counts, **told})
 

@@ -54,6 +54,29 @@ def test_a_bare_list_of_messages_is_one_trace(world, text):
     assert only(world, "a.json", text).steps == 3
 
 
+def test_a_conversation_of_the_messages_api(world):
+    stated = {
+        "system": "Be kind.",
+        "tools": [{"name": "get_order", "input_schema": TOOLS[0]["function"]["parameters"]}],
+        "messages": [
+            {"role": "user", "content": "Where is it?"},
+            {
+                "role": "assistant",
+                "content": [{"type": "tool_use", "id": "c1", "name": "get_order", "input": {"id": 7}}],
+            },
+            {
+                "role": "user",
+                "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "no", "is_error": True}],
+            },
+            {"role": "assistant", "content": "I cannot say.", "usage": {"input_tokens": 9, "output_tokens": 4}},
+        ],
+    }
+    trace = only(world, "a.jsonl", lines(stated))
+    assert (trace.steps, trace.tool_calls) == (2, 1)
+    assert calls_of(trace) == [("get_order", True, False, "error")]
+    assert "Be kind." in trace.path.read_text()
+
+
 def test_nothing_that_was_said_is_lost(world):
     events = events_of(only(world, "a.jsonl", lines(conversation())))
     told = json.dumps([event.data for event in events])
@@ -85,9 +108,9 @@ def test_tools_are_those_given_where_a_trace_has_none_and_do_not_change_what_it_
 
 
 def _tools():
-    from orchestrator.wiring import chat_dialect
+    from orchestrator.wiring import dialect
 
-    return chat_dialect().tools({"tools": TOOLS})
+    return dialect("chat").tools({"tools": TOOLS})
 
 
 def test_atif(world):
