@@ -15,7 +15,6 @@ from orchestrator.gateway.calls import Route, Timing, Trying, with_retries
 from orchestrator.gateway.dialects.base import Dialect
 from orchestrator.gateway.findings import printable
 from orchestrator.gateway.launch import Launch
-from orchestrator.gateway.media import check_media
 from orchestrator.gateway.metered_call import MeteredCall, budget_refusal
 from orchestrator.gateway.provider import ModelCall, ProviderError
 from orchestrator.gateway.refusal import Refusal
@@ -28,7 +27,6 @@ async def complete(
 ) -> web.StreamResponse:
     """Answer one call of an agent; ``headers`` go along to the provider. Raises Refusal."""
     dialect.check(body, launch.config.limits.messages, launch.hosted)
-    check_media(dialect.items(body), launch.reachable)
     route = find_route(launch, dialect, body)
     if launch.stopped == "model_api_error":
         raise Refusal(502, "model_api_error", "the model provider has failed for good; the trial ends now")
@@ -62,7 +60,6 @@ async def count_tokens(
 ) -> web.StreamResponse:
     """Answer a question for the number of tokens of a request: no step. Raises Refusal."""
     dialect.check({"max_tokens": 1, **body}, launch.config.limits.messages, launch.hosted)
-    check_media(dialect.items(body), launch.reachable)
     route = find_route(launch, dialect, body)
     if not route.provider.offers("count_tokens"):
         msg = f"the provider of {route.model} counts no tokens; count them yourself, or go by the usage of answers"

@@ -25,7 +25,7 @@ from orchestrator.gateway.findings import printable
 from orchestrator.gateway.refusal import Refusal
 from orchestrator.gateway.tokens import bearer
 from orchestrator.gateway.tunnel import Tunnel
-from orchestrator.spec.hosts import allows, authority, is_address
+from orchestrator.spec.hosts import HostRule, allows, authority, is_address
 
 if TYPE_CHECKING:
     from orchestrator.gateway.launch import Launch
@@ -68,7 +68,7 @@ class Egress:
         self._launch = launch
         self._config = config
         self._resolve = resolve
-        self._rules = launch.reachable
+        self._rules = [HostRule.parse(text) for text in launch.body.egress]
         self._open: set[Tunnel] = set()
         self._under_way = 0
         self._recorded = 0

@@ -27,7 +27,6 @@ from orchestrator.records.base import BlobRef
 from orchestrator.records.outcome import Seal
 from orchestrator.records.state import FinalAnswer
 from orchestrator.records.termination import BudgetReason
-from orchestrator.spec.hosts import HostRule
 
 _SHORTEST_NAP = 0.01
 _MOST_REFUSALS = 200
@@ -93,11 +92,6 @@ class Launch:
     def hosted(self) -> frozenset[str]:
         """Types of tools that may run at the provider."""
         return frozenset(self.body.hosted_tools)
-
-    @property
-    def reachable(self) -> list[HostRule]:
-        """Hosts outside that its task lists."""
-        return [HostRule.parse(text) for text in self.body.egress]
 
     @property
     def over(self) -> bool:
