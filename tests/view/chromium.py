@@ -21,10 +21,14 @@ FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-extensions",
+    "--disable-breakpad",
     "--remote-debugging-port=0",
     "--remote-allow-origins=*",
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
+
+WATCHED = '"$@" </dev/null & cat; kill -9 0'
+"""The browser is a script that starts many processes: all end with the standard input of this one, so also when the tests are killed."""
 
 
 def find():
@@ -131,10 +135,12 @@ async def browser(path):
     """Yield what opens a page; the browser and its profile are gone afterwards."""
     profile = Path(tempfile.mkdtemp(prefix="o-chromium-"))
     process = await asyncio.create_subprocess_exec(
-        path,
+        *("sh", "-c", WATCHED, "sh", path),
         *FLAGS,
         f"--user-data-dir={profile}",
         "about:blank",
+        stdin=asyncio.subprocess.PIPE,
+        start_new_session=True,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
         env={"PATH": os.defpath, "HOME": str(profile)},
@@ -164,7 +170,6 @@ async def browser(path):
             for page in pages:
                 await page.close()
     finally:
-        if process.returncode is None:
-            process.kill()
+        process.stdin.close()
         await process.wait()
         shutil.rmtree(profile, ignore_errors=True)
