@@ -14,6 +14,8 @@ from aiohttp import web
 
 from orchestrator.gateway.dialects.base import ServerEvent
 
+_SMALL = 16 << 10
+"""Bytes that always fit into the buffer of a connection that is empty."""
 _BLOCKED_SECONDS = 0.05
 """A write that takes longer has waited for the reader."""
 
@@ -43,8 +45,14 @@ class AgentStream:
             return
         began = time.monotonic()
         try:
-            async with asyncio.timeout(self._left_s):
-                await (await self._prepared()).write(data)
+            response = await self._prepared()
+            if self._has_room(
+                len(data)
+            ):  # nobody has to be waited for, which a timer for each event would only slow down
+                await response.write(data)
+            else:
+                async with asyncio.timeout(self._left_s):
+                    await response.write(data)
         except TimeoutError:
             self.gone = self.stalled = True
             if self._request.transport is not None:
@@ -67,6 +75,11 @@ class AgentStream:
             self.gone = True
             response.force_close()
         return response
+
+    def _has_room(self, size: int) -> bool:
+        """Return whether the reader has taken all that was written, so that this much more stops nothing."""
+        transport = self._request.transport
+        return size <= _SMALL and transport is not None and not transport.get_write_buffer_size()
 
     async def _prepared(self) -> web.StreamResponse:
         if self._response is None:
