@@ -47,6 +47,8 @@ def test_it_finishes_a_starter_task(real: Real, tmp_path: Path, request: pytest.
     results = [event for event in seen if event["type"] == "tool_result"]
     assert "version 2" in results[0]["content"]
     assert not [event for event in seen if event["type"] == "refusal"]
+    asked = [event for event in seen if event["type"] == "model_request"]
+    assert [(event["conversation"], event["kept"] > 0) for event in asked] == [(0, False), (0, True), (0, True)]
 
 
 @each

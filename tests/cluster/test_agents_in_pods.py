@@ -41,3 +41,21 @@ def test_it_finishes_a_starter_task_in_a_pod(
     assert outcome.usage.total > 1000
     shown = json.loads(runs.cli("show", run, TASK, "--json").stdout)
     assert [launch["class"] for launch in shown["launches"]] == ["result"]
+
+
+def test_an_endpoint_is_asked_from_a_pod_through_the_gateway(ready: Release, tmp_path: Path) -> None:
+    # The release's own canary: a listener that gateways reach and no pod may, which closes every connection.
+    file = tmp_path / "remote.yaml"
+    file.write_text(f"type: http\nurl: http://canary-a.{ready.system}.svc:9000/run\n")
+    runs = Runs(ready)
+    words = ("--backend", "kubernetes", "--pool", "inline", "--agent", str(file), "--tasks", TASK, "--samples", "1")
+    done = runs.cli("submit", str(STARTER), *words, "--yes", "--detach", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    run = done.stdout.split()[-1]
+    runs.follow(run)
+    left = runs.check(run)
+    assert set(left.results.values()) == {("unhandled_exception", "failed")}
+    said = runs.cli("show", run, TASK).stdout
+    assert "gave no answer: " in said
+    assert "Tunnel connection failed" not in said
+    assert any(word in said for word in ("RemoteDisconnected", "ConnectionResetError"))
