@@ -91,6 +91,17 @@ async def with_retries(
     raise AssertionError(msg)
 
 
+async def once(route: Route, trying: Trying, attempt: Callable[[], Awaitable[Answer]]) -> Answer:
+    """Return what one attempt returns at a question that is no model call. Raises ProviderError.
+
+    Providers limit such questions apart, so what they say to too many of them changes nothing for the calls of all.
+    """
+    with waiting(trying.clock, time.monotonic):
+        place = await route.limiter.acquire(trying.owner)
+    with place:
+        return await attempt()
+
+
 def _pause(backoff_s: float, attempt: int, error: ProviderError) -> float:
     """Return the seconds to pause: what the provider asked for, else doubling, spread so that launches do not march in step."""
     spread = 0.5 + hashlib.sha256(f"{time.monotonic_ns()}".encode()).digest()[0] / 255

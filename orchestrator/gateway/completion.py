@@ -11,7 +11,7 @@ import orjson
 from aiohttp import web
 
 from orchestrator.gateway.agent_stream import AgentStream
-from orchestrator.gateway.calls import Route, Timing, Trying, with_retries
+from orchestrator.gateway.calls import Route, Trying, once
 from orchestrator.gateway.dialects.base import Dialect
 from orchestrator.gateway.findings import printable
 from orchestrator.gateway.launch import Launch
@@ -66,12 +66,13 @@ async def count_tokens(
         raise Refusal(404, "unsupported_endpoint", msg, code="count_tokens")
     if launch.meter.spent is not None:
         raise budget_refusal(launch, launch.meter.spend(launch.meter.spent))
+    if not launch.meter.take_side_call():
+        msg = "tokens have been counted as often as a trial may; go by the usage of answers"
+        raise Refusal(429, "too_many_requests", msg, code="count_tokens", finding=True)
     call = ModelCall(dialect, body, route.name, headers)
     try:
         async with launch.turns:
-            found = await with_retries(
-                route, Trying(launch.id, launch.clock), Timing(), lambda _: route.provider.count_tokens(call)
-            )
+            found = await once(route, Trying(launch.id, launch.clock), lambda: route.provider.count_tokens(call))
     except ProviderError as error:  # agents can do without the number
         status = 502 if error.ours else error.status
         kind = "model_api_error" if error.ours else "model_request_error"

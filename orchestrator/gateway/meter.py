@@ -26,6 +26,10 @@ _WORDS: dict[BudgetReason, str] = {
 }
 
 
+_SIDE_CALLS = 10
+"""For each step: questions to a provider that are no steps, and calls that it refused as wrong."""
+
+
 class BudgetSpentError(Exception):
     """A limit was reached; ``reason`` says which."""
 
@@ -44,6 +48,7 @@ class Meter:
         self.usage: Usage = NOTHING_USED
         self.spent: BudgetReason | None = None
         """The limit that was reached first."""
+        self._side_calls = 0
         self._in_flight = 0
         self._settled = asyncio.Condition()
 
@@ -68,6 +73,20 @@ class Meter:
             if usage is not None:
                 self.steps += 1
                 self.usage = self.usage.plus(usage)
+
+    def take_side_call(self) -> bool:
+        """Count something that a provider is asked and that is no step. Returns whether it is not too much."""
+        self._side_calls += 1
+        return self._side_calls <= self._most_side_calls
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether a provider may be asked for something that may turn out to be no step."""
+        return self._side_calls < self._most_side_calls
+
+    @property
+    def _most_side_calls(self) -> int:
+        return _SIDE_CALLS * self.budgets.max_steps
 
     def take_tool_calls(self, count: int) -> None:
         """Count tool calls that a model asks for.

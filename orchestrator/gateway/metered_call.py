@@ -65,6 +65,9 @@ class MeteredCall:
     async def run(self) -> dict[str, Any] | None:
         """Return the answer; None when it has been streamed. Raises Refusal when nothing has been."""
         launch = self._launch
+        if not launch.meter.may_ask:
+            msg = "the provider has refused as many requests of this trial as may be sent"
+            raise Refusal(429, "too_many_requests", msg, finding=True)
         try:
             await launch.meter.reserve()
         except BudgetSpentError as spent:
@@ -280,6 +283,7 @@ class MeteredCall:
         if error.ours:
             launch.end("model_api_error")
             return Refusal(502, "model_api_error", f"{error.message}; the trial ends now", code=error.code)
+        launch.meter.take_side_call()
         launch.request_failure = "context_exhausted" if error.context else "model_request_error"
         return Refusal(error.status, "model_request_error", error.message, code=error.code)
 
