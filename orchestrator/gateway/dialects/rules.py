@@ -65,6 +65,8 @@ _GUARDED = frozenset(
 )
 """Fields whose values are looked at."""
 _KEPT = frozenset({"file_id", "container_id"})
+_DATA = frozenset({"file_data", "data"})
+"""Fields that hold bytes as base64, and an address at some providers."""
 _FETCH = "web_fetch"
 """The tool by which a task allows that a provider fetches something."""
 _PARTS_IN = frozenset({"content", "output", "source", "file"})
@@ -165,8 +167,8 @@ def refuse_far_parts(holder: Any, hosted: frozenset[str]) -> None:
 
 def _is_far(name: str, value: Any, part: Mapping[str, Any]) -> bool:
     """Return whether a field of a part is an address of something that is elsewhere."""
-    if name.endswith("_url"):
-        found = value.get("url") if isinstance(value, dict) else value
-    else:
-        found = value if name == "url" and part.get("type") == "url" else None
-    return isinstance(found, str) and not found.startswith("data:")
+    inner = [each for key, each in value.items() if key.casefold() == "url"] if isinstance(value, dict) else [value]
+    said = [each for each in inner if isinstance(each, str) and not each.startswith("data:")]
+    if name in _DATA:
+        return any(":" in each.lstrip()[:64] for each in said)
+    return bool(said) and (name.endswith("_url") or (name == "url" and part.get("type") == "url"))
