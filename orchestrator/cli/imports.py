@@ -15,7 +15,7 @@ from orchestrator.cli.options import JsonOption, StoreOption, run_async, setting
 if TYPE_CHECKING:
     from orchestrator.importers.place import Imported, Names
     from orchestrator.importers.read import Reader
-    from orchestrator.importers.recorded import Price
+    from orchestrator.importers.recorded import Price, Trace
     from orchestrator.settings import Settings
 
 SHOWN = 50
@@ -55,35 +55,34 @@ def traces(
     They become a run that nobody graded. A trace that is there already is not imported again.
     """
     from orchestrator.importers.place import Names
-    from orchestrator.importers.recorded import slug
+    from orchestrator.importers.read import Reader, read_tools
+    from orchestrator.importers.recorded import Given, slug
 
     names = Names(suite=slug(suite, "production"), task=slug(task, "trace"), agent=slug(agent, "agent"))
-    code = run_async(_traces(paths, names, tools, settings_from(store=store), as_json=as_json))
-    if code:
-        raise typer.Exit(code)
-
-
-async def _traces(paths: list[Path], names: Names, tools: Path | None, settings: Settings, *, as_json: bool) -> int:
-    import asyncio
-
-    from orchestrator import wiring
-    from orchestrator.driver.dataset import commit_rows
-    from orchestrator.importers.place import place_traces
-    from orchestrator.importers.read import Reader, read_tools
-    from orchestrator.importers.recorded import Given
-
-    store = wiring.object_store(settings.store)
+    settings = settings_from(store=store)
     with tempfile.TemporaryDirectory(prefix="orch-import-") as folder:
         reader = Reader(Path(folder), Given(_prices(settings), read_tools(tools) if tools else None))
-        found = await asyncio.to_thread(lambda: list(reader.read(paths)))
-        done = await place_traces(store, found, names)
-    for run in done.runs:
-        await commit_rows(store, settings, run)
+        found = list(reader.read(paths))  # before anything waits for the store, so that an interrupt ends it at once
+        done = run_async(_place(found, names, settings))
     if as_json:
         print(json.dumps(_as_json(reader, done, len(found)), indent=2))
     else:
         _print(reader, done, len(found))
-    return _print_problems(reader)
+    if code := _print_problems(reader):
+        raise typer.Exit(code)
+
+
+async def _place(found: list[Trace], names: Names, settings: Settings) -> Imported:
+    """Put traces into the store and their rows into the dataset."""
+    from orchestrator import wiring
+    from orchestrator.driver.dataset import commit_rows
+    from orchestrator.importers.place import place_traces
+
+    store = wiring.object_store(settings.store)
+    done = await place_traces(store, found, names)
+    for run in done.runs:
+        await commit_rows(store, settings, run)
+    return done
 
 
 def _prices(settings: Settings) -> Price:

@@ -38,7 +38,7 @@ def trial_metrics(row: TrialRow, steps: Sequence[Row] | None) -> tuple[TrialMetr
         passed=GRADED.get(row.result),
         claimed=outcome.ended_as,
         reason=outcome.termination_reason,
-        steps=outcome.steps,
+        steps=outcome.known_steps,
         cost_nano_usd=outcome.usage.cost_nano_usd,
         working_s=outcome.working_s,
     )

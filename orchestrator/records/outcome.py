@@ -143,6 +143,11 @@ class Outcome(Record):
         return what not in self.unrecorded
 
     @property
+    def known_steps(self) -> int | None:
+        """Model responses; None: none was seen, and the agent may have asked models that nobody metered."""
+        return self.steps if self.steps or self.tells("tokens") else None
+
+    @property
     def working_s(self) -> float | None:
         """Wall clock without waiting, in seconds; None: not recorded."""
         return self.times.working_s if self.tells("times") else None

@@ -296,7 +296,7 @@ def _agent(name: str, digest: str, rows: Sequence[TrialRow], suite: _Suite, meas
         judge_cost_usd=_costs(rows, lambda row: row.verdict.judge_usage if row.verdict else None),
         latency_s=_over_graded(rows, lambda row: row.outcome.working_s if row.outcome else None),
         waiting_s=_over_graded(rows, lambda row: row.outcome.waiting_s if row.outcome else None),
-        steps=_over_graded(rows, lambda row: row.outcome.steps if row.outcome else None),
+        steps=_over_graded(rows, lambda row: row.outcome.known_steps if row.outcome else None),
         metrics=_metrics(rows, suite.pass_rate, measured),
         termination_reason={reason: endings[reason] for reason in REASONS if endings[reason]},
         alarms={reason: found for reason in ALARMS if (found := _ended(rows, reason))},
