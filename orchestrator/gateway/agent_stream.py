@@ -28,6 +28,8 @@ class AgentStream:
         self._headers = headers
         self._left_s = patience_s
         self._response: web.StreamResponse | None = None
+        self.paused_s = 0.0
+        """Seconds that its reader has kept it waiting."""
         self.gone = False
         """Nobody reads it any more."""
         self.stalled = False
@@ -61,6 +63,7 @@ class AgentStream:
             self.gone = True
         if (blocked := time.monotonic() - began) > _BLOCKED_SECONDS:
             self._left_s -= blocked
+            self.paused_s += blocked
 
     async def end(self) -> web.StreamResponse:
         """End the answer and return it. It must have begun."""

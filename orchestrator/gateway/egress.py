@@ -34,6 +34,8 @@ Resolve = Callable[[str, int], Awaitable[list[Address]]]
 """Takes a host name and a port; raises OSError."""
 _RESOLVERS = 8
 """Threads that ask for names: the system's resolver blocks."""
+_OWN_RESOLVERS = 2
+"""Of them for one launch: names whose servers do not answer hold a thread for long."""
 _PIECES = 128
 """Connections of one launch that are recorded one by one; later ones are only counted in the last event."""
 
@@ -69,6 +71,7 @@ class Egress:
         self._config = config
         self._resolve = resolve
         self._rules = [HostRule.parse(text) for text in launch.body.egress]
+        self._asking = asyncio.Semaphore(_OWN_RESOLVERS)
         self._open: set[Tunnel] = set()
         self._under_way = 0
         self._recorded = 0
@@ -115,11 +118,7 @@ class Egress:
     async def _address(self, way: Way) -> Address:
         try:
             async with asyncio.timeout(self._config.connect_seconds):
-                found = (
-                    [ipaddress.ip_address(way.host)]
-                    if is_address(way.host)
-                    else await self._resolve(way.host, way.port)
-                )
+                found = [ipaddress.ip_address(way.host)] if is_address(way.host) else await self._resolved(way)
         except (OSError, TimeoutError, UnicodeError):
             msg = f"{way.host}: no machine of that name was found"
             raise Refusal(502, "unreachable", msg, close=True) from None
@@ -128,6 +127,18 @@ class Egress:
             msg = f"{way.host} has no public address, so it is not reached from here"
             raise Refusal(403, "egress_not_public", msg, finding=True, close=True)
         return min(may, key=lambda address: address.version)
+
+    async def _resolved(self, way: Way) -> list[Address]:
+        """Return the addresses of a name. Nobody can stop a thread, so its place is free when it has ended, whoever has given up before."""
+        await self._asking.acquire()
+        question = asyncio.ensure_future(self._resolve(way.host, way.port))
+        question.add_done_callback(self._answered)
+        return await asyncio.shield(question)
+
+    def _answered(self, question: asyncio.Future[list[Address]]) -> None:
+        self._asking.release()
+        if not question.cancelled():
+            question.exception()
 
     async def _opened(self, request: web.BaseRequest, way: Way, address: Address) -> Tunnel:
         tunnel = Tunnel(request, self._config.idle_seconds, self._left)

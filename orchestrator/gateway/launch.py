@@ -76,8 +76,11 @@ class Launch:
         """Called when it is to be stopped, is sealed or has delivered."""
         self.listener: LaunchListener | None = None
         self.calls: set[asyncio.Task[Any]] = set()
-        self.turns = asyncio.Semaphore(config.limits.calls)
-        """Places for calls at the provider, so that one launch cannot fill a queue that all share and call that waiting."""
+        self.turns = asyncio.Semaphore(
+            min([config.limits.calls, *(route.limiter.ceiling for route in routes.values())])
+        )
+        """Places for calls at the provider, so that one launch cannot fill a queue that all share and call that waiting. No more than the
+        provider has: calls that wait for others of their own launch do not wait for the provider."""
         self.sealing = False
         self.seal_lock = asyncio.Lock()
         self.seal: Seal | None = None

@@ -25,7 +25,7 @@ class Window:
     """The number of calls that may be open. Pure: times are given, in seconds of one clock."""
 
     def __init__(self, ceiling: int) -> None:
-        self._ceiling = ceiling
+        self.ceiling = ceiling
         self._size = float(ceiling)
         self.round = 0
         """Counts the decreases: a call remembers the one in which it was sent."""
@@ -40,7 +40,7 @@ class Window:
     def fine(self, open_calls: int) -> None:
         """A call went well; ``open_calls`` counts it. Grows where the places are used, for else nothing is known of a higher number."""
         if open_calls >= self.places:
-            self._size = min(float(self._ceiling), self._size + 1 / self._size)
+            self._size = min(float(self.ceiling), self._size + 1 / self._size)
 
     def overloaded(self, sent_in: int, now: float, retry_after_s: float | None) -> None:
         """A call of round ``sent_in`` was refused because there are too many."""
@@ -122,6 +122,11 @@ class Limiter:
         """Places that are taken."""
         self._turns: Turns[Hashable, asyncio.Future[None]] = Turns()
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def ceiling(self) -> int:
+        """Most places that there can be."""
+        return self.window.ceiling
 
     @property
     def waiting(self) -> int:

@@ -27,6 +27,8 @@ from orchestrator.settings import Price
 
 _READ_ON_SECONDS = 60.0
 """How long a stream is read that nobody reads any more, for the tokens that it reports at its end."""
+_PATIENT_SECONDS = 5.0
+"""How long the reader of a stream may pause in all and nobody minds: a provider that gives a stream up after that is not to blame."""
 _LEFT = "stream_left"
 """Code of a stream that was read on for so long."""
 _END = "[DONE]"
@@ -235,6 +237,10 @@ class MeteredCall:
     def _usage(self, answer: Mapping[str, Any], tokens: Usage | None, *, broken: bool) -> tuple[Usage, bool]:
         """Return what a call has used, and whether that is an estimate."""
         price = self._price(answer)
+        if (
+            tokens is not None and not tokens.total
+        ):  # a request alone has some: nothing was counted, and no budget would ever end
+            tokens = None
         if tokens is not None and not broken:
             return priced(tokens, price), False
         characters = self._reader.characters if self._reader is not None else len(orjson.dumps(answer))
@@ -272,6 +278,10 @@ class MeteredCall:
                 await self._record(self._reader.answer(), broken=True)
             if self._spent is not None:
                 return budget_refusal(launch, self._spent)
+            if error.ours and self._stream.paused_s > _PATIENT_SECONDS:
+                launch.findings.add("slow_reader", "the agent kept a streamed answer waiting, and it broke off")
+                launch.request_failure = "model_request_error"
+                return Refusal(403, "stream_broken", error.message, code=error.code)
             if error.ours:  # the next call may go better, but a trial that ends on this one is not the agent's
                 launch.request_failure = "model_api_error"
                 return Refusal(502, "model_api_error", error.message, code=error.code)

@@ -286,3 +286,32 @@ def test_a_gateway_that_reaches_nothing_refuses_such_tasks(world):
                 await here.launch(egress=("example.com",))
 
     asyncio.run(live())
+
+
+def test_names_that_nobody_answers_for_hold_two_threads_of_all(world):
+    """A thread that asks for a name cannot be stopped, and there are eight: one agent must not take them from all others."""
+
+    async def live():
+        asked = []
+        never = asyncio.get_running_loop().create_future()
+
+        async def resolve(host, _port):
+            asked.append(host)
+            return await never if host.startswith("slow") else [ipaddress.ip_address("127.0.0.1")]
+
+        config = {"egress": {**LOOPBACK["egress"], "connect_seconds": 0.2}}
+        async with playing(world, **config) as (here, agent), echo() as (port, _):
+            here.registry.resolve = resolve
+            inside = await here.launch(1, egress=("*:*",))
+            other = await here.launch(2, egress=("*:*",))
+            heads = await asyncio.gather(*(agent.connect(inside, f"slow{n}.example:443") for n in range(6)))
+            again, _, _ = await agent.connect(inside, "slow.example:443")
+            good, _, _ = await agent.connect(other, f"a.example:{port}")
+            slow = [host for host in asked if host.startswith("slow")]
+            never.set_result([])
+            after, _, _ = await agent.connect(inside, f"b.example:{port}")
+            return [head for head, _, _ in heads], again, good, slow, after
+
+    heads, again, good, slow, after = asyncio.run(live())
+    assert {head.split()[1] for head in [*heads, again]} == {"502"}
+    assert (good.split()[1], len(slow), after.split()[1]) == ("200", 2, "200")

@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 from provider_world import CHUNK, HELLO, chunk, provider, stream
 
+from orchestrator.gateway import metered_call
 from orchestrator.gateway.dialects.shape import parsed
 from orchestrator.gateway.provider import is_ours, status_of
 
@@ -139,3 +140,43 @@ def test_thousands_of_calls_in_one_stream_take_no_longer_than_they_are_long(worl
     [(status, answer)], seal, _ = asked(world, [stream(data, chunk(finish="tool_calls"), "[DONE]")], stream=True)
     assert (json.loads(answer)["error"]["code"] if status == 403 else status) in ("tool_call_cap", 200)
     assert (seal.stopped, seal.tool_calls <= 100) == ("tool_call_cap", True)
+
+
+def test_a_stream_that_a_provider_gives_up_for_a_reader_who_pauses(world, monkeypatch):
+    monkeypatch.setattr(metered_call, "_PATIENT_SECONDS", 0.1)
+
+    async def live():
+        given_up = asyncio.Event()
+
+        async def impatient(request):
+            response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+            await response.prepare(request)
+            data = f"data: {json.dumps(chunk('x' * 200_000))}\n\n".encode()
+            try:
+                for _ in range(200):
+                    await asyncio.wait_for(response.write(data), 0.4)
+            except TimeoutError:
+                request.transport.abort()
+            given_up.set()
+            return response
+
+        async with provider(impatient) as (url, _), world(providers={"p": {"base_url": url}}).running() as here:
+            inside = await here.launch(models={"main": "p/m"}, scripts=None)
+            body = json.dumps(
+                {"model": "main", "messages": [{"role": "user", "content": "x"}], "stream": True}
+            ).encode()
+            head = f"Authorization: Bearer {inside.registration.agent_token}\r\nContent-Length: {len(body)}\r\n\r\n"
+            reader, writer = await asyncio.open_connection("127.0.0.1", inside.port, limit=1 << 16)
+            writer.write(
+                b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + head.encode() + body
+            )
+            await reader.readuntil(b"\r\n\r\n")
+            await given_up.wait()
+            answer = await reader.read(-1)
+            writer.close()
+            return answer, await here.client.seal(inside.launch)
+
+    answer, seal = asyncio.run(live())
+    assert b"model_api_error" not in answer
+    assert (seal.stopped, seal.steps) == ("model_request_error", 1)
+    assert "slow_reader" in {finding.type for finding in seal.findings}
