@@ -11,7 +11,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_NO_PROGRESS := 1
 export UV_COMPILE_BYTECODE := 1
 
-.PHONY: install compiled demo test test-slow test-container bench lint check check-all clean
+.PHONY: install compiled demo test test-slow test-container test-agents bench lint check check-all clean
 .DELETE_ON_ERROR:
 
 install: $(READY)
@@ -44,6 +44,9 @@ test-slow: compiled ## seeds, soak and chaos
 test-container: compiled ## sandboxes in containers; needs podman or docker, and root
 	@$(BIN)/pytest -n 4 -m 'container and not slow' --timeout 300
 
+test-agents: compiled ## clients and coding agents as PyPI and npm have them, with scripted models
+	@$(BIN)/pytest -m 'registry and not slow' --timeout 600
+
 bench: compiled ## measures, as ratios
 	@$(BIN)/pytest -m bench --timeout 1800 -s
 
@@ -55,7 +58,7 @@ lint: $(READY)
 
 check: lint test ## before every commit
 
-check-all: lint compiled ## what CI runs: also in containers, where there is an engine
+check-all: lint compiled ## what CI runs: also in containers and agents of registries, where there are any
 	@$(BIN)/pytest -n 4 -m 'not slow and not cluster and not bench'
 
 clean:
