@@ -72,14 +72,20 @@ def reachable(command: tuple[str, ...]) -> bool:
     return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
 
 
-def project(real: Real, folder: Path, cache: Path, turns: list[dict[str, Any]] | None = None) -> Path:
+def project(
+    real: Real,
+    folder: Path,
+    cache: Path,
+    turns: list[dict[str, Any]] | None = None,
+    model: str = "scripted/careful",
+) -> Path:
     """Lay a project with the agent, its models scripted, and build it. Returns the agent file. Skips where it cannot be built."""
     (folder / "orchestrate.toml").write_text(f'cache = "{cache}"\n')
     agents = folder / "agents"
     shutil.copytree(AGENTS / real.name, agents / real.name)
     document = YAML(typ="safe").load((AGENTS / f"{real.name}.yaml").read_text())
-    document |= {"models": {"main": "scripted/careful"}, "scripts": "scripts/"}
-    document["prices"] = {"scripted/careful": {"input": 1.25, "output": 5}}
+    document |= {"models": {"main": model}, "scripts": "scripts/"}
+    document["prices"] = {model: {"input": 1.25, "output": 5}}
     scripts = agents / "scripts"
     scripts.mkdir()
     conversation = {"conversations": [{"turns": real.turns() if turns is None else turns}]}

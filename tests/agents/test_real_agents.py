@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,3 +74,21 @@ def test_it_finishes_by_the_tool_of_the_gateway(real: Real, tmp_path: Path, requ
     made = [(event["source"], event["name"]) for event in events(tmp_path) if event["type"] == "tool_call"]
     assert ("gateway", "finish") in made
     assert outcome["tool_calls"] == 2
+
+
+@pytest.mark.parametrize("real", [each for each in REAL if each.name == "codex"], ids=lambda real: real.name)
+def test_with_a_model_that_it_knows_it_works_by_scripts(
+    real: Real, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    # For its newer models Codex has one tool of free text, JavaScript that it runs itself, and declares it in the input.
+    def script(command: str) -> dict[str, Any]:
+        code = f"text(await tools.exec_command({{cmd: {json.dumps(command)}}}));"
+        return {"calls": [{"name": "exec", "arguments": {"input": code}}]}
+
+    turns = [script(LOOK), {**script(FIX), "expect": "version 2"}, real.end()]
+    file = project(real, tmp_path, kept_cache(request), turns, "scripted/gpt-6.1-sol")
+    shown = run(tmp_path, file)
+    assert shown["result"] == "passed"
+    assert (shown["outcome"]["steps"], shown["outcome"]["tool_calls"]) == (3, 2)
+    made = [event for event in events(tmp_path) if event["type"] == "tool_call"]
+    assert [(call["name"], call["known"]) for call in made] == [("exec", True)] * 2

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from orchestrator.agents.render import refusals
+from orchestrator.plan.published import published_price
 from orchestrator.spec.agents import load_agent
 
 AGENTS = Path(__file__).resolve().parents[2] / "manifests" / "agents"
@@ -17,6 +19,12 @@ AGENTS = Path(__file__).resolve().parents[2] / "manifests" / "agents"
 @pytest.mark.parametrize("path", sorted(AGENTS.glob("*.yaml")), ids=lambda path: path.stem)
 def test_it_can_be_run(path: Path) -> None:
     assert refusals(load_agent(path).agent) == []
+
+
+@pytest.mark.parametrize("name", ["claude-code", "codex", "mini-swe-agent", "langgraph"])
+def test_its_model_has_a_known_price(name: str) -> None:
+    for model in load_agent(AGENTS / f"{name}.yaml").agent.models.values():
+        assert published_price(model, None, datetime.now(UTC)) is not None
 
 
 @pytest.mark.parametrize("name", ["claude-code", "codex"])

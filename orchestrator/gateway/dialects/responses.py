@@ -107,7 +107,7 @@ class ResponsesDialect:
             message = {"id": f"msg_{said.id}", "type": "message", "status": "completed", "role": "assistant"}
             output.append({**message, "content": [content]})
         for number, call in enumerate(said.calls):
-            output.append(_call(f"fc_{said.id}_{number}", call, entries(body.get("tools"))))
+            output.append(_call(f"fc_{said.id}_{number}", call, _offered(body)))
         return {
             "id": f"resp_{said.id}",
             "object": "response",
@@ -182,11 +182,21 @@ def _call(item_id: str, call: tuple[str, str, str], tools: list[dict[str, Any]])
     call_id, name, arguments = call
     item = {"id": item_id, "call_id": call_id, "name": name, "status": "completed"}
     for tool in tools:
-        if tool.get("type") == "custom" and tool.get("name") == name:
-            return {**item, "type": "custom_tool_call", "input": free_text(arguments)}
-        if tool.get("type") == "namespace" and name in {text(t.get("name")) for t in entries(tool.get("tools"))}:
-            item["namespace"] = text(tool.get("name"))
+        inside = entries(tool.get("tools")) if tool.get("type") == "namespace" else []
+        for each in (tool, *inside):
+            if each.get("name") != name or each.get("type") == "namespace":
+                continue
+            if each is not tool:
+                item["namespace"] = text(tool.get("name"))
+            if each.get("type") == "custom":
+                return {**item, "type": "custom_tool_call", "input": free_text(arguments)}
     return {**item, "type": "function_call", "arguments": arguments}
+
+
+def _offered(body: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the tools of a request as they came, those that items add included."""
+    added = [tool for item in entries(body.get("input")) for tool in entries(item.get("tools"))]
+    return [*entries(body.get("tools")), *added]
 
 
 def _usage(tokens: Usage) -> dict[str, Any]:

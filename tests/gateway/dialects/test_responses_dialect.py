@@ -130,6 +130,13 @@ def test_a_scripted_call_has_the_form_of_its_tool():
     assert (two["type"], two["namespace"]) == ("function_call", "crm")
 
 
+def test_a_scripted_call_knows_the_tools_that_the_input_adds():
+    tools = [{"type": "namespace", "name": "functions", "tools": [{"type": "custom", "name": "exec"}]}]
+    said = Said(id="1", model="m", text="", calls=(("a", "exec", '{"input": "text(1)"}'),), tokens=Usage())
+    [call] = RESPONSES.answer({"input": [{"type": "additional_tools", "tools": tools}]}, said)["output"]
+    assert (call["type"], call["namespace"], call["input"]) == ("custom_tool_call", "functions", "text(1)")
+
+
 SAID = Said(
     id="1",
     model="m",
