@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote
@@ -45,8 +46,15 @@ _BUILD_VARIABLES = re.compile(
 
 
 def build_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the variables that an agent's build command is started with. Keys of model providers and of stores are not among them."""
-    return {name: value for name, value in variables(environ).items() if _BUILD_VARIABLES.fullmatch(name)}
+    """Return the variables that an agent's build command is started with. Keys of model providers and of stores are not among them.
+
+    Programs of this environment come last in ``PATH``: its ``python3`` may lack pip, where the machine's has it.
+    """
+    found = {name: value for name, value in variables(environ).items() if _BUILD_VARIABLES.fullmatch(name)}
+    own = str(Path(sys.prefix) / "bin")
+    if "PATH" in found and sys.prefix != sys.base_prefix:
+        found["PATH"] = os.pathsep.join(sorted(found["PATH"].split(os.pathsep), key=own.__eq__))
+    return found
 
 
 def otlp_headers(environ: Mapping[str, str] | None = None) -> dict[str, str]:

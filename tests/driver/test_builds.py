@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,21 @@ def test_what_the_command_leaves_is_the_agents_files(tmp_path: Path, cache: Path
     ]
     assert (told.how, told.digest) == ("built", built.bundle.digest)
     assert built.digest != made.digest
+
+
+def test_programs_of_the_machine_go_before_those_of_our_own_environment(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, machine = Path(sys.prefix) / "bin", tmp_path / "bin"
+    machine.mkdir()
+    (machine / "python3").symlink_to("/bin/true")
+    monkeypatch.setattr(sys, "base_prefix", "/elsewhere")
+    monkeypatch.setenv("PATH", os.pathsep.join([str(ours), str(machine), "/usr/bin", "/bin"]))
+    made = agent(tmp_path, 'command -v python3 > run; echo "$PATH" >> run')
+    build(made, cache)
+    first, path = files(with_builds([made], cache)[0])["run"].decode().splitlines()
+    assert first == str(machine / "python3")
+    assert path.split(os.pathsep) == [str(machine), "/usr/bin", "/bin", str(ours)]
 
 
 def test_a_recipe_is_built_once_and_again_only_when_it_changed_or_was_asked(tmp_path: Path, cache: Path) -> None:
