@@ -66,7 +66,7 @@ class AgentSide:
 
     async def answer(self, launch: Launch, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request that came from the launch's sandbox. Nothing is raised."""
-        what = f"{printable(request.method, 20)} {printable(request.path, 100)}"
+        what = f"{printable(request.method, 20)} {printable(_target(request), 100)}"
         try:
             return await self._route(launch, request)
         except Refusal as refusal:
@@ -136,6 +136,11 @@ def shown_token(request: web.BaseRequest) -> str:
     if request.method == "CONNECT" or not request.raw_path.startswith("/"):
         return proxy_token(request.headers.get("Proxy-Authorization"))
     return bearer(request.headers.get("Authorization"), request.headers.get("x-api-key"))
+
+
+def _target(request: web.BaseRequest) -> str:
+    """Return what is asked for: a path of ours, or the host or address that a proxy is asked for; never the query."""
+    return request.path if request.raw_path.startswith("/") else request.raw_path.partition("?")[0]
 
 
 async def _connect(launch: Launch, request: web.BaseRequest) -> web.StreamResponse:

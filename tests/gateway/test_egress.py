@@ -160,6 +160,27 @@ def test_what_is_not_allowed_is_refused(world, rules, target, kind):
     assert kind == "invalid_request" or kind in findings
 
 
+@pytest.mark.parametrize(
+    ("head", "what"),
+    [
+        ("CONNECT example.org:443", "CONNECT example.org:443"),
+        ("GET http://example.org/a?key=secret", "GET http://example.org/a"),
+    ],
+)
+def test_a_refusal_says_which_host_was_asked_for(world, head, what):
+    async def live():
+        async with playing(world) as (here, agent):
+            inside = await here.launch(egress=("example.com",))
+            token = base64.b64encode(f"x:{inside.registration.agent_token}".encode()).decode()
+            lines = f"{head} HTTP/1.1\r\nHost: x\r\nProxy-Authorization: Basic {token}\r\n\r\n"
+            await agent.send(inside, lines.encode())
+            seal = await here.client.seal(inside.launch)
+            found = read_events(await here.store.get(seal.trajectory.key))
+            return [event.data["what"] for event in found if event.type == "refusal"]
+
+    assert asyncio.run(live()) == [what]
+
+
 def test_a_name_that_changes_its_mind_is_asked_once(world):
     """The address that was checked is the one that is connected to."""
 
