@@ -25,9 +25,10 @@ def add_to(app: typer.Typer) -> None:
 
 
 def build(files: FilesArgument, no_cache: AgainOption = False, as_json: JsonOption = False) -> None:
-    """Run the build command of each agent file on this machine and keep what it makes, for every run from here on.
+    """Run the build command of each agent file and keep what it makes.
 
-    The command gets no key of a model provider. A recipe that was built before is not built again.
+    It runs on this machine, and every run from here on has the files. The command gets no key of a model provider. A recipe that was
+    built before is not built again.
     """
     raise typer.Exit(run_async(_build(files, again=no_cache, as_json=as_json)))
 

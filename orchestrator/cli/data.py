@@ -69,6 +69,7 @@ def export(
     otel: OpenTelemetry spans, also sent to a collector; OTEL_EXPORTER_OTLP_HEADERS has its headers. atif: one trajectory for each trial.
     inspect: one .eval log for each agent.
     """
+    from orchestrator.dataset.export import check_format
     from orchestrator.exports.write import TRACE_FORMATS, Wish
     from orchestrator.settings import otlp_headers
 
@@ -78,6 +79,7 @@ def export(
             wish = Wish(kind=name, folder=out, endpoint=endpoint, headers=otlp_headers(), content=not without_content)
             run_async(_export_traces(run, wish, settings))
             return
+    check_format(kind)
     if out is None or endpoint is not None or without_content:
         msg = "rows are written into a folder: name a new one with --out DIR; --endpoint and --without-content are for trials"
         raise typer.BadParameter(msg, param_hint="--format")

@@ -50,9 +50,10 @@ def traces(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Import traces: OpenTelemetry GenAI spans, ATIF, trajectories of ours and of tau-bench, lists of chat messages.
+    """Make a run of traces that other programs wrote.
 
-    They become a run that nobody graded. A trace that is there already is not imported again.
+    Read are OpenTelemetry GenAI spans, ATIF, trajectories of ours and of tau-bench, and lists of chat messages. They become a run that
+    nobody graded. A trace that is there already is not imported again.
     """
     from orchestrator.importers.place import Names
     from orchestrator.importers.read import Reader, read_tools

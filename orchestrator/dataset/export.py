@@ -14,7 +14,7 @@ from orchestrator.dataset.columns import TABLES
 from orchestrator.dataset.commits import load_snapshot
 from orchestrator.dataset.files import PartFiles
 from orchestrator.dataset.parts import arrange
-from orchestrator.errors import RefusedError, SpecError, StoreError
+from orchestrator.errors import RefusedError, SpecError, StoreError, nearest
 from orchestrator.interfaces import ObjectStore
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Format = Literal["parquet", "csv", "delta"]
 FORMATS: tuple[Format, ...] = get_args(Format)
+_OF_TRIALS = ("otel", "atif", "inspect")  # named in an error only: what writes them is no layer below
 
 
 def check_format(name: str) -> Format:
@@ -35,7 +36,8 @@ def check_format(name: str) -> Format:
                 )
                 raise RefusedError(msg)
             return known
-    msg = f"no format {name!r}; there are {', '.join(FORMATS)}, otel, atif and inspect"
+    guess = nearest(name, (*FORMATS, *_OF_TRIALS))
+    msg = f"no format {name!r}{guess}; there are {', '.join(FORMATS)} for rows and {', '.join(_OF_TRIALS)} for trials"
     raise SpecError(msg)
 
 

@@ -30,6 +30,7 @@ from orchestrator.spec.task import Task, flat_checks
 
 _MODELLESS = frozenset({"nop", "oracle", "human"})
 """Types of agents that call no model."""
+_MOST_NAMED = 12  # agents in an error
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -226,8 +227,11 @@ def find_agent(name: str, order: Order, suite: LoadedSuite | None) -> LoadedAgen
             agent = load_agent(place)
             return agent.with_model(order.model) if order.model else agent
     known = [*BUILT_IN, *sorted({path.stem for place in places for path in place.parent.glob("*.yaml")})]
+    there = ", ".join(known[:_MOST_NAMED]) + (", …" if len(known) > _MOST_NAMED else "")
     looked = ", ".join(str(place) for place in places)
-    raise SpecError([Problem(name, message=f"no such agent{nearest(name, known)}; looked for {looked}")])
+    raise SpecError(
+        [Problem(name, message=f"no such agent{nearest(name, known)}; there are {there}; looked for {looked}")]
+    )
 
 
 def _places(name: str, order: Order) -> list[Path]:

@@ -48,6 +48,7 @@ def test_a_run_can_be_asked_about_rebuilt_and_exported(orchestrate, in_process, 
     assert len((tmp_path / "rows/trials.csv").read_text().splitlines()) == 3
     assert in_process("export", "r1", "--format", "xlsx", "--out", "more").returncode == 2
     assert in_process("export", "r1", "--format", "csv").returncode == 2
+    assert "no format 'otle' (did you mean 'otel'?)" in in_process("export", "r1", "--format", "otle").stderr
     for kind, count in (("otel", 2), ("atif", 2), ("inspect", 2)):
         exported = in_process("export", "r1", "--format", kind, "--out", kind)
         assert exported.stdout == f"2 trials of r1 to {kind}\n", exported.stderr
