@@ -82,7 +82,7 @@ async def _rerun(
     from orchestrator.driver.estimate import estimate_run
     from orchestrator.driver.limits import when_resumed
     from orchestrator.driver.place import open_place
-    from orchestrator.driver.prepare import make_ready_again
+    from orchestrator.driver.prepare import make_ready_again, refuse_persons
     from orchestrator.driver.rerun import check_rerun, choose, plan_rerun, publish_rerun
     from orchestrator.report.select import resolve_run
 
@@ -96,6 +96,7 @@ async def _rerun(
         settings = way.settings
         with open_place(settings, planned.backend) as place:
             await check_rerun(data.manifest, planned, limits, place)
+            refuse_persons(planned.agents)
             labels = dict(await make_ready_again(place, planned))
             announce_trials(planned, labels)
             print(f"from run {data.manifest.run}, which had {len(data.rows)}", file=sys.stderr, flush=True)

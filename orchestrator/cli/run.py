@@ -256,7 +256,7 @@ async def _resume(asked: Resumed, settings: Settings, stop: Stop, *, detach: boo
     from orchestrator.driver.kubernetes.site import is_remote
     from orchestrator.driver.limits import when_resumed
     from orchestrator.driver.place import open_place
-    from orchestrator.driver.prepare import check_pods, check_resume, make_ready_again, refuse_imported
+    from orchestrator.driver.prepare import check_pods, check_resume, make_ready_again, refuse_imported, refuse_persons
     from orchestrator.driver.wishes import is_stop, last_wish
     from orchestrator.report.select import resolve_run
 
@@ -277,6 +277,7 @@ async def _resume(asked: Resumed, settings: Settings, stop: Stop, *, detach: boo
         settings = way.settings
         with open_place(settings, stored.backend) as place:
             check_resume(stored, settings, limits)
+            refuse_persons(planned.agent for planned in left.to_run)
             await make_ready_again(place, stored)
             await check_pods(place, stored)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -140,6 +140,17 @@ async def _labels(
         **network_labels(environments),
         **agent_labels(agents),
     }
+
+
+def refuse_persons(agents: Iterable[ManifestAgent]) -> None:
+    """Raise RefusedError for agents with something to run who are persons: nobody is at a terminal when a run goes on or is repeated."""
+    refuse(
+        [
+            f"agent {each.name} is a person at a terminal, and nobody is at one here; use: orchestrate shell TASK --as-trial"
+            for each in agents
+            if each.agent.type == "human"
+        ]
+    )
 
 
 async def check_pods(place: Place, manifest: RunManifest) -> None:

@@ -7,6 +7,7 @@ import os
 import pty
 import select
 import struct
+import subprocess
 import sys
 import termios
 import time
@@ -56,6 +57,10 @@ def test_what_a_person_does_is_graded_as_a_trial(tmp_path: Path) -> None:
     assert "Move the configuration of this service" in screen
     assert "config-v2@human:1   passed" in screen
     assert "it is done" in screen
+    command = [sys.executable, "-m", "orchestrator", "rerun", "last", "--yes"]
+    again = subprocess.run(command, cwd=tmp_path, env=clean_environment(), capture_output=True, text=True, check=False)
+    assert again.returncode == 2
+    assert "agent human is a person at a terminal, and nobody is at one here" in again.stderr
 
 
 @pytest.mark.slow
