@@ -18,6 +18,8 @@ from orchestrator.records.outcome import Question
 from orchestrator.spec.user import UserReply, UserScript
 from orchestrator.spec.wording import Pattern, mentions
 
+_MOST_NAMED = 20
+"""Mistakes of one kind that are named."""
 LONGEST_QUESTION = 2000
 """Characters of one question."""
 
@@ -104,7 +106,10 @@ def ask_tool(launch: Launch, user: ScriptedUser, most: int) -> Tool:
 
 def _question(arguments: dict[str, Any]) -> str:
     """Return the question. Raises ArgumentsError."""
-    problems = [f"{printable(name, 60)}: is not a field of ask_user" for name in sorted(set(arguments) - {"question"})]
+    problems = [
+        f"{printable(name, 60)}: is not a field of ask_user"
+        for name in sorted(set(arguments) - {"question"})[:_MOST_NAMED]
+    ]
     question = arguments.get("question")
     if question is None:
         problems.append("question: is missing")

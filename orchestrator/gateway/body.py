@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,6 +20,13 @@ _REQUEST_BYTES = 16 << 10
 """What an open request costs beside its body: a connection, a task, a record."""
 _VALUE_BYTES = 64
 """What a parsed value costs at least."""
+_BYTE_SECONDS = 25e-9
+_VALUE_SECONDS = 4e-6
+"""What a byte and a value of a body cost until they are recorded and sent on, measured on a slow machine."""
+_PART = 0.25
+"""Of the time of this process: what one launch may have for long."""
+_AT_ONCE_SECONDS = 1.0
+"""What it may have at once."""
 
 
 class Pool:
@@ -36,13 +44,33 @@ class Pool:
         return held + size <= self.left
 
 
+class Share:
+    """The time of this process that one launch may have for reading and recording what it sends (generic cell rate algorithm).
+
+    Everybody waits while a body is parsed and recorded, and most of what is refused costs no step: who sends large ones without end waits
+    for itself. The time is told from the size, so that a busy machine changes nothing.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._due = float("-inf")
+
+    async def take(self, seconds: float) -> None:
+        """Wait until the launch may have so many seconds."""
+        now = self._clock()
+        self._due = max(now, self._due) + seconds / _PART
+        if (delay := self._due - now - _AT_ONCE_SECONDS / _PART) > 0:
+            await asyncio.sleep(delay)
+
+
 class Buffered:
-    """Bytes that the open requests of one launch take in this process."""
+    """Bytes that the open requests of one launch take in this process, and the time."""
 
     def __init__(self, limit: int, pool: Pool) -> None:
         self._limit = limit
         self._pool = pool
         self._held = 0
+        self.share = Share()
 
     @contextmanager
     def holding(self) -> Iterator[Holding]:
@@ -73,6 +101,7 @@ class Holding:
 
     def __init__(self, buffered: Buffered) -> None:
         self._buffered = buffered
+        self.share = buffered.share
         self.size = 0
 
     def take(self, size: int) -> None:
@@ -85,11 +114,13 @@ async def read_json(request: web.BaseRequest, limits: AgentLimits, holding: Hold
     """Return the JSON object of a request body. Raises Refusal."""
     holding.take(_REQUEST_BYTES)
     data = await read_body(request, limits.body_bytes, limits.body_seconds, holding.take)
+    await holding.share.take(len(data) * _BYTE_SECONDS)
     count = count_values(data, limits.values)
     if count > limits.values:
         msg = f"the request body has more than {limits.values} values"
         raise Refusal(413, "request_too_large", msg, finding=True)
     holding.take(count * _VALUE_BYTES)
+    await holding.share.take(count * _VALUE_SECONDS)
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -98,6 +129,7 @@ async def read_json(request: web.BaseRequest, limits: AgentLimits, holding: Hold
     if not isinstance(value, dict):
         msg = f"the request body must be a JSON object, not {type(value).__name__}"
         raise Refusal(400, "invalid_json", msg)
+    await asyncio.sleep(0)  # a large one takes a while, here and further on: the others have a turn in between
     if not within_depth(value, limits.depth):
         msg = f"the request body nests deeper than {limits.depth} levels"
         raise Refusal(400, "invalid_json", msg, finding=True)
@@ -148,6 +180,17 @@ def count_values(data: bytes, enough: int) -> int:
     if strings > 2 * enough:  # keys and values
         return strings
     return _separators(b"".join(plain.split(b'"')[::2]))
+
+
+def is_small(value: Any, most: int) -> bool:
+    """Return whether there are at most so many values in a value, without looking at more."""
+    todo, count = [value], 1
+    while todo and count <= most:
+        inner = todo.pop()
+        if isinstance(inner, dict | list):
+            count += len(inner)
+            todo += (inner.values() if isinstance(inner, dict) else inner) if count <= most else ()
+    return count <= most
 
 
 def _separators(data: bytes) -> int:

@@ -65,7 +65,7 @@ class AgentLimits(CheckedConfig):
     """All request bodies of one launch that are being read or handled."""
     depth: int = Field(default=64, gt=0)
     """Nesting of JSON."""
-    values: int = Field(default=200_000, gt=0)
+    values: int = Field(default=100_000, gt=0)
     """Values in one request's JSON: two bytes of text can become hundreds in memory, and each is looked at."""
     messages: int = Field(default=10_000, gt=0)
     """Messages in one request."""

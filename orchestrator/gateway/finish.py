@@ -77,7 +77,7 @@ def final_answer(arguments: dict[str, Any]) -> FinalAnswer:
         for found in error.errors(include_url=False, include_input=False):
             name = str(found["loc"][0]) if found["loc"] else "arguments"
             problems.append(f"{printable(name, 60)}: {_words(found['type'], found['msg'], name in known)}")
-        raise ArgumentsError("; ".join(sorted(set(problems)))) from None
+        raise ArgumentsError("; ".join(sorted(set(problems))[:_MOST_FIELDS])) from None
     if len(answer.message) > _LONGEST_MESSAGE:
         problems.append(f"message: has {len(answer.message)} characters, at most {_LONGEST_MESSAGE} are taken")
     if isinstance(answer.confidence, float) and not 0 <= answer.confidence <= 1:

@@ -79,6 +79,7 @@ class MeteredCall:
                 raise Refusal(403, "sealed", "the trial is over")
             async with launch.turns:
                 self._asked = launch.transcript.request(self._route.model, self._call.dialect, self._call.body)
+                await asyncio.sleep(0)  # what is large took a while: the others have a turn
                 return await self._answer()
         except ProviderError as error:
             refusal = await self._failed(error)

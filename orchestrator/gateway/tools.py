@@ -13,11 +13,15 @@ from typing import Any
 from aiohttp import web
 from pydantic import JsonValue
 
+from orchestrator.gateway.body import is_small
 from orchestrator.gateway.findings import printable
 from orchestrator.gateway.launch import Launch
 from orchestrator.gateway.meter import BudgetSpentError
 from orchestrator.gateway.refusal import Refusal
 from orchestrator.gateway.toolbox import ArgumentsError, Effect, Tool, ToolAnswer, Via
+
+_MOST_VALUES = 1000
+"""In the arguments of one call. They are looked at one by one, and every mistake is named."""
 
 
 def list_tools(launch: Launch) -> web.Response:
@@ -54,6 +58,9 @@ def begin_call(launch: Launch, name: str, arguments: dict[str, Any], via: Via) -
     if launch.finish is not None:
         msg = f"the trial has been finished as {launch.finish.status!r} before; only the first call counts"
         raise Refusal(409, "already_finished", msg)
+    if not is_small(arguments, _MOST_VALUES):
+        msg = f"the arguments of {tool.name} have more than {_MOST_VALUES} values"
+        raise Refusal(413, "request_too_large", msg, finding=True)
     effect, problem = _prepared(tool, arguments)
     _admit(launch, tool, is_free=tool.is_free and effect is not None)
     call: dict[str, JsonValue] = {
