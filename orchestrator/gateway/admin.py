@@ -122,7 +122,7 @@ class AdminSide:
             raise Refusal(400, "invalid_request", msg) from None
         registry.check_epoch(run, number)
         news = registry.news(run)
-        goes_on = instance == registry.instance and news.is_whole_since(place)
+        goes_on = instance == registry.process and news.is_whole_since(place)
         if goes_on and not news.since(place, 1):
             await news.more(LONG_POLL_SECONDS)
             registry.check_epoch(run, number)  # another driver may have come meanwhile
@@ -131,7 +131,7 @@ class AdminSide:
         told = news.since(since, _NEWS)
         return _json(
             News(
-                instance=registry.instance,
+                instance=registry.process,
                 last=told[-1][1] if told else news.last,
                 anew=not goes_on,
                 whole=news.is_whole_since(since),
@@ -157,6 +157,7 @@ class AdminSide:
         launch = self._find(self._held(await _named(LaunchName, request), request))
         if not launch.stop.is_set():  # a limit that was reached first is the reason
             launch.pod.halted.set()
+            launch.keep()
         return _json(
             StopAnswer(stopped=launch.stopped if launch.stop.is_set() else None, sealed=launch.sealed.is_set())
         )

@@ -121,6 +121,7 @@ class AgentSide:
             raise Refusal(403, "wrong_token", msg, finding=True, close=True)
         if launch.sealing:
             raise _over()
+        launch.unheard = False
 
 
 async def _mcp(launch: Launch, request: web.BaseRequest) -> web.StreamResponse:

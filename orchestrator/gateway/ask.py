@@ -82,6 +82,14 @@ def ask_tool(launch: Launch, user: ScriptedUser, most: int) -> Tool:
     asked: list[Question] = []
     launch.tools.questions = asked
 
+    def put(question: str) -> str:
+        reply, words = user.answer(question)
+        asked.append(Question(question=question, reply=reply))
+        return words
+
+    def recall(arguments: dict[str, Any]) -> None:
+        put(_question(arguments))
+
     def prepare(arguments: dict[str, Any]) -> Effect:
         question = _question(arguments)
 
@@ -89,8 +97,7 @@ def ask_tool(launch: Launch, user: ScriptedUser, most: int) -> Tool:
             if len(asked) >= most:
                 msg = f"the user has answered {most} questions and says no more; go on with what you know, or finish"
                 return ToolAnswer(outcome="refused", kind="user_gone", message=msg)
-            reply, words = user.answer(question)
-            asked.append(Question(question=question, reply=reply))
+            words = put(question)
             return ToolAnswer(data={"reply": words, "questions_left": most - len(asked)})
 
         return ask
@@ -101,6 +108,7 @@ def ask_tool(launch: Launch, user: ScriptedUser, most: int) -> Tool:
         "Find out yourself what can be found out.",
         schema=_SCHEMA,
         prepare=prepare,
+        recall=recall,
     )
 
 

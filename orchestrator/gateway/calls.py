@@ -39,8 +39,8 @@ class Trying:
     owner: Hashable
     """Whose turn at the provider it is: the launch."""
     clock: WorkingClock
-    failed: Callable[[int, ProviderError], None] = lambda _attempt, _error: None
-    """Hears of each attempt that failed."""
+    failed: Callable[[int, ProviderError, bool], None] = lambda _attempt, _error, _is_last: None
+    """Hears of each attempt that failed, and whether it was the last one."""
     begun: Callable[[], bool] = lambda: False
     """Whether the agent has seen something of the answer: there is no other attempt then."""
 
@@ -72,12 +72,13 @@ async def with_retries(
             try:
                 answer = await attempt(number)
             except ProviderError as error:
-                trying.failed(number, error)
+                is_last = not error.retryable or trying.begun() or number + 1 == policy.attempts
+                trying.failed(number, error, is_last)
                 if error.overload:
                     place.overloaded(error.retry_after_s)
                 if error.ours and not trying.begun():
                     trying.clock.waited(began, time.monotonic())
-                if not error.retryable or trying.begun() or number + 1 == policy.attempts:
+                if is_last:
                     raise
                 pause = _pause(policy.backoff_seconds, number, error)
             else:

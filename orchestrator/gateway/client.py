@@ -70,7 +70,7 @@ class GatewayClient:
         self._lines = lines
         self._entrance = entrance
         self._names: dict[str, LaunchName] = {}
-        self._instances: dict[str, str] = {}
+        self._processes: dict[str, str] = {}
         """By launch, the process of its gateway that registered it."""
         self._feeds: dict[tuple[int, str, int], Feed] = {}
 
@@ -100,7 +100,7 @@ class GatewayClient:
                 self._entrance.forget()
             raise
         self._names[made.launch] = LaunchName(run=body.run, trial=body.trial, launch=body.launch, epoch=body.epoch)
-        self._instances[made.launch] = made.instance
+        self._processes[made.launch] = made.process
         door, sink = await self._entrance.of(made, index)
         return Registration(launch=made.launch, agent_token=made.agent_token, door=door, sink=sink)
 
@@ -178,7 +178,7 @@ class GatewayClient:
         place = (self._index(launch), name.run, name.epoch)
         if place not in self._feeds:
             self._feeds[place] = Feed(self._of(launch), name.run, name.epoch)
-        return await self._feeds[place].until(launch, self._instances[launch], enough)
+        return await self._feeds[place].until(launch, self._processes[launch], enough)
 
     def _of(self, launch: str) -> Line:
         return self._lines[self._index(launch)]

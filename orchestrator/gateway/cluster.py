@@ -14,10 +14,12 @@ from orchestrator.gateway.canaries import CanaryWatch
 from orchestrator.gateway.config import ClusterConfig
 from orchestrator.gateway.front import Front, FrontLimits, listen, most_connections
 from orchestrator.gateway.pods import PodSide
+from orchestrator.gateway.recovery import recover
 from orchestrator.gateway.registry import Registry
 from orchestrator.gateway.sealing import seal
 from orchestrator.gateway.segments import SegmentSender
 from orchestrator.gateway.serving import in_background, provider_session, serving, until_terminated
+from orchestrator.gateway.volume import Volume
 from orchestrator.interfaces import BundleSource, ObjectStore, TrajectoryFactory
 
 log = logging.getLogger(__name__)
@@ -42,7 +44,9 @@ class Running:
 async def serve_cluster_gateway(
     config: ClusterConfig, store: ObjectStore, trajectories: TrajectoryFactory, bundles: BundleSource
 ) -> None:
-    """Serve until SIGTERM. Nothing is sealed at the end: the launches of this process are lost with it. Raises GatewayError."""
+    """Serve until SIGTERM; what is under way then may end, for ``drain_seconds``. Nothing is sealed: the next process on the same volume
+    goes on with the launches of this one. Raises GatewayError, and StoreError when volume or store cannot be read.
+    """
     over = asyncio.Event()
     until_terminated(over)
     async with running_cluster_gateway(config, store, trajectories, bundles) as running:
@@ -50,6 +54,8 @@ async def serve_cluster_gateway(
             "gateway %s serves pods at %s and drivers at %s", running.registry.instance, config.agent, config.admin
         )
         await over.wait()
+        log.info("gateway %s begins nothing new", running.registry.instance)
+        await running.registry.drain(config.drain_seconds)
         log.info("gateway %s ends", running.registry.instance)
 
 
@@ -60,9 +66,14 @@ async def running_cluster_gateway(
     """Serve while the context is open. Raises GatewayError when a port cannot be had."""
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(provider_session())
-        registry = Registry(config, store, trajectories, bundles, session)
+        volume = Volume(config.folder)
+        registry = Registry(config, store, trajectories, bundles, session, volume)
         admin = listen(config.admin)
         stack.callback(admin.close)
+        agents = listen(config.agent)
+        stack.callback(agents.close)
+        await recover(registry, volume, trajectories)  # who comes meanwhile waits in the kernel's queues
+        await stack.enter_async_context(in_background(volume.stay_alive()))
         tokens = config.tokens
         app = AdminSide(registry, store, {"driver": tokens.driver, "relay": tokens.relay, "reaper": tokens.reaper})
         canaries = CanaryWatch(config.canaries)
@@ -70,10 +81,10 @@ async def running_cluster_gateway(
         await stack.enter_async_context(in_background(_seal_abandoned(registry, store)))
         await stack.enter_async_context(in_background(SegmentSender(store, registry.unsealed).run()))
         await stack.enter_async_context(serving(app.application(), admin))
-        stack.push_async_callback(registry.abandon)
         pods = PodSide(registry, store, canaries)
-        front = Front(listen(config.agent), pods.answer, _limits(config), registry.is_own)
+        front = Front(agents, pods.answer, _limits(config), registry.is_own)
         stack.push_async_callback(front.close)
+        stack.push_async_callback(registry.leave)
         yield Running(registry, front.port, int(admin.getsockname()[1]))
 
 

@@ -21,6 +21,12 @@ from orchestrator.gateway.refusal import Refusal
 
 log = logging.getLogger(__name__)
 
+_OVER: dict[str | None, str] = {
+    "model_api_error": "the model provider has failed for good; the trial ends now",
+    "infra_lost": "the gateway was started anew and has lost what it did for this trial, which ends now",
+}
+"""What a launch is told that has ended by a failure of ours."""
+
 
 async def complete(
     launch: Launch, dialect: Dialect, request: web.BaseRequest, body: dict[str, Any], headers: Mapping[str, str]
@@ -28,8 +34,8 @@ async def complete(
     """Answer one call of an agent; ``headers`` go along to the provider. Raises Refusal."""
     dialect.check(body, launch.config.limits.messages, launch.hosted)
     route = find_route(launch, dialect, body)
-    if launch.stopped == "model_api_error":
-        raise Refusal(502, "model_api_error", "the model provider has failed for good; the trial ends now")
+    if launch.stopped in _OVER:
+        raise Refusal(502, "model_api_error", _OVER[launch.stopped], code=launch.stopped)
     stream = AgentStream(request, launch.meter.left, launch.config.limits.stall_seconds)
     call = MeteredCall(launch, route, ModelCall(dialect, body, route.name, headers), stream)
     # The call belongs to the launch, not to the connection: usage counts even when the agent has hung up.

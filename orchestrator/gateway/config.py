@@ -185,6 +185,8 @@ class ClusterConfig(CommonConfig):
     """Who is who on the admin port."""
     canaries: tuple[str, ...] = ()
     """``HOST:PORT`` of listeners that the gateway can reach and no pod may."""
+    drain_seconds: float = Field(default=300, ge=0)
+    """How long calls that are under way may go on after SIGTERM."""
     pod_addresses: bool = True
     """Whether connections come from the pods' own addresses, one for each: tokens are then bound to them."""
 

@@ -83,7 +83,7 @@ class Egress:
         if self._under_way >= self._config.connections:
             msg = f"{self._config.connections} connections to the outside are open, and no more are allowed; close one first"
             raise Refusal(429, "too_many_connections", msg, close=True)
-        self._under_way += 1
+        self._enter()
         began = time.monotonic()
         address: Address | None = None
         try:
@@ -94,7 +94,7 @@ class Egress:
             self._record(way, address, "failed" if refusal.kind == "unreachable" else "refused", refusal.message, began)
             raise
         finally:
-            self._under_way -= 1
+            self._exit()
 
     async def close(self) -> None:
         """End all connections; their events are written."""
@@ -102,6 +102,27 @@ class Egress:
         for tunnel in tuple(self._open):
             tunnel.abort("the trial ended")
         await asyncio.gather(*waits)
+
+    def recall(self, moved: int) -> None:
+        """Count a connection of which an earlier process has told, and the bytes that it moved."""
+        self._recorded += 1
+        self._bytes += moved
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a connection."""
+        return self._under_way > 0
+
+    def _enter(self) -> None:
+        self._under_way += 1
+        if self._under_way == 1:
+            self._launch.mark(True)
+
+    def _exit(self) -> None:
+        self._under_way -= 1
+        if not self._under_way:
+            self._launch.trajectory.hand_over()
+            self._launch.mark(False)
 
     def _allowed(self, target: str) -> Way:
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from orchestrator.records.state import Finding
 
 MOST = 50
@@ -11,7 +13,9 @@ MOST = 50
 class Findings:
     """Collects findings and counts repetitions."""
 
-    def __init__(self) -> None:
+    def __init__(self, note: Callable[[str, str], None] = lambda _kind, _detail: None) -> None:
+        """``note`` hears of each new finding, its kind and detail."""
+        self._note = note
         self._counts: dict[tuple[str, str], int] = {}
         self._more = 0
 
@@ -25,7 +29,12 @@ class Findings:
             self._more += 1
             return False
         self._counts[key] = 1
+        self._note(*key)
         return True
+
+    def recall(self, kind: str, detail: str) -> None:
+        """Take over a finding that was noted before; how often it was found is not known any more."""
+        self._counts[kind, detail] = 1
 
     def all(self) -> tuple[Finding, ...]:
         """Return them, sorted, with their counts."""

@@ -44,6 +44,24 @@ class Launch:
     """The way out, where its task has a network."""
     finish: FinalAnswer | None = None
     """What the agent said by ``finish``."""
+    generation: int = 0
+    """Counts registrations that made tokens: the last one's are good."""
+    expires: int = 0
+    """Until when they are, in seconds since 1970."""
+    minted_until: int = 0
+    """The same as the tokens say it themselves, who cannot know when a pod will begin: never earlier."""
+    request_failure: RequestFailure | None = None
+    """Set while the last model call is one that failed: by its request, or at the provider after a part of the answer was shown."""
+    stopped: StopWord | None = None
+    listener: LaunchListener | None = None
+    started: float | None = None
+    """When its working clock started, seconds since 1970."""
+    unheard: bool = False
+    """The gateway was away, and nothing has been heard of the agent since."""
+    summary: dict[str, Any] | None = None
+    """What an earlier process has written as the last event, before it made a seal of it."""
+    sealing: bool = False
+    seal: Seal | None = None
 
     def __init__(
         self, body: LaunchBody, trajectory: Trajectory, routes: dict[str, Route], config: CommonConfig, pool: Pool
@@ -57,33 +75,25 @@ class Launch:
         self.meter = Meter(body.budgets)
         self.clock = WorkingClock()
         self.buffered = Buffered(config.limits.buffered_bytes, pool)
-        self.findings = Findings()
-        self.generation = 0
-        """Counts registrations that made tokens: the last one's are good."""
-        self.expires = 0
-        """Until when they are, in seconds since 1970."""
-        self.minted_until = 0
-        """The same as the tokens say it themselves, who cannot know when a pod will begin: never earlier."""
+        self.findings = Findings(self._found)
         self.tools = Toolbox()  # what the gateway offers beside models
         self.models: set[str] = set()
-        self.request_failure: RequestFailure | None = None
-        """Set while the last model call is one that failed: by its request, or at the provider after a part of the answer was shown."""
-        self.stopped: StopWord | None = None
         self.stop = asyncio.Event()
         """Set when the sandbox should be ended."""
         self.pod = LaunchPod(body.id, config.limits)
         self.changed: Callable[[], None] = lambda: None
         """Called when it is to be stopped, is sealed or has delivered."""
-        self.listener: LaunchListener | None = None
+        self.keep: Callable[[], None] = lambda: None
+        """Called when something changed that its trajectory does not tell and a process after this one must know."""
+        self.mark: Callable[[bool], None] = lambda _is_open: None
+        """Called when its first connection to the outside begins, and when its last one has ended."""
         self.calls: set[asyncio.Task[Any]] = set()
         self.turns = asyncio.Semaphore(
             min([config.limits.calls, *(route.limiter.ceiling for route in routes.values())])
         )
         """Places for calls at the provider, so that one launch cannot fill a queue that all share and call that waiting. No more than the
         provider has: calls that wait for others of their own launch do not wait for the provider."""
-        self.sealing = False
         self.seal_lock = asyncio.Lock()
-        self.seal: Seal | None = None
         self.sealed = asyncio.Event()
         self.parts: dict[Part, BlobRef] = {}
         """What has been taken of its state."""
@@ -103,9 +113,17 @@ class Launch:
             return self.pod.delivered.is_set()
         return "entries" in self.parts and "changes" in self.parts
 
+    def record_beginning(self) -> None:
+        """Write the first event of its trajectory."""
+        facts = self.body.model_dump(mode="json", include={"run", "trial", "launch", "models", "budgets", "seed"})
+        self.trajectory.append("launch", "gateway", facts)
+
     def start_clock(self) -> None:
         """Start the working clock and watch its limit."""
-        self.clock.start(time.monotonic())
+        if self.clock.started is None:
+            self.clock.start(time.monotonic())
+            self.started = time.time()
+            self.keep()
         self._wall = self._wall or asyncio.create_task(self._watch_wall())
 
     def stop_clock(self) -> None:
@@ -131,8 +149,8 @@ class Launch:
 
     def refused(self, refusal: Refusal, what: str) -> None:
         """Record that something was refused."""
-        if refusal.finding and self.findings.add(refusal.kind, f"{what}: {refusal.message}"):
-            self.trajectory.append("finding", "gateway", {"kind": refusal.kind, "detail": refusal.message})
+        if refusal.finding:
+            self.findings.add(refusal.kind, f"{what}: {refusal.message}")
         self._refusals += 1
         if self._refusals <= _MOST_REFUSALS:
             data: dict[str, JsonValue] = {
@@ -143,6 +161,13 @@ class Launch:
                 "message": refusal.message,
             }
             self.trajectory.append("refusal", "gateway", data)
+
+    def recall_refusal(self) -> None:
+        """Count a refusal of which an earlier process has told."""
+        self._refusals += 1
+
+    def _found(self, kind: str, detail: str) -> None:
+        self.trajectory.append("finding", "gateway", {"kind": kind, "detail": detail})
 
     def counters(self) -> dict[str, JsonValue]:
         """Return the main numbers, for events."""

@@ -136,7 +136,8 @@ class _Exchange:
         """Answer a request of a version up to 2025-11-25. Raises _ProtocolError."""
         session = self._session()
         header = self._request.headers.get(_VERSION)
-        version = session.version if session is not None else (header or types.DEFAULT_NEGOTIATED_VERSION)
+        agreed = session.version if session is not None else ""
+        version = agreed or header or types.DEFAULT_NEGOTIATED_VERSION
         params = _checked(message, version)
         if message.method == "initialize":
             wanted = params["protocolVersion"]

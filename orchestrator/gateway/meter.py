@@ -88,6 +88,11 @@ class Meter:
     def _most_side_calls(self) -> int:
         return _SIDE_CALLS * self.budgets.max_steps
 
+    def recall(self, usage: Usage) -> None:
+        """Count a response of which an earlier process has known."""
+        self.steps += 1
+        self.usage = self.usage.plus(usage)
+
     def take_tool_calls(self, count: int) -> None:
         """Count tool calls that a model asks for.
 

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing, suppress
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 from pydantic import JsonValue
@@ -31,6 +31,8 @@ _PATIENT_SECONDS = 5.0
 """How long the reader of a stream may pause in all and nobody minds: a provider that gives a stream up after that is not to blame."""
 _LEFT = "stream_left"
 """Code of a stream that was read on for so long."""
+_ABORTED = "aborted"
+"""Code of a call that was open when the trial, or this process, ended."""
 _END = "[DONE]"
 """The last event of Chat Completions, where a provider sends it."""
 _COUNTS_SECONDS = 2.0
@@ -63,6 +65,8 @@ class MeteredCall:
         self._number = 0
         """Of the attempt, from 0."""
         self._asked: Asked | None = None
+        self._charged: Usage | None = None
+        """What was used by a call that has failed and is charged all the same."""
 
     async def run(self) -> dict[str, Any] | None:
         """Return the answer; None when it has been streamed. Raises Refusal when nothing has been."""
@@ -80,9 +84,12 @@ class MeteredCall:
             async with launch.turns:
                 self._asked = launch.transcript.request(self._route.model, self._call.dialect, self._call.body)
                 await asyncio.sleep(0)  # what is large took a while: the others have a turn
-                return await self._answer()
+                answer = await self._answer()
+                launch.trajectory.hand_over()  # what the agent knows of, the process after this one knows too
+                return answer
         except ProviderError as error:
             refusal = await self._failed(error)
+            launch.trajectory.hand_over()
         except asyncio.CancelledError:
             self._aborted()
             raise
@@ -193,6 +200,7 @@ class MeteredCall:
 
     async def _show(self, shown: list[ServerEvent]) -> None:
         """Give the agent a part of the answer. Raises ProviderError when nobody has read it for too long."""
+        self._launch.trajectory.hand_over()  # whatever becomes of this process, the one after it knows that this call was made
         await self._stream.send(shown)
         if self._spent is not None and self._stream.begun:
             await self._tell(budget_refusal(self._launch, self._spent))
@@ -286,16 +294,16 @@ class MeteredCall:
             if error.ours:  # the next call may go better, but a trial that ends on this one is not the agent's
                 launch.request_failure = "model_api_error"
                 return Refusal(502, "model_api_error", error.message, code=error.code)
-        elif error.charged_characters:
+        elif self._charged is not None:
             self._settled = True
-            await launch.meter.settle(self._guess(error.charged_characters))
+            await launch.meter.settle(self._charged)
         if error.code == _LEFT:
             return Refusal(403, "stream_left", error.message)
         if error.ours:
             launch.end("model_api_error")
             return Refusal(502, "model_api_error", f"{error.message}; the trial ends now", code=error.code)
         launch.meter.take_side_call()
-        launch.request_failure = "context_exhausted" if error.context else "model_request_error"
+        launch.request_failure = _request_failure(error)
         return Refusal(error.status, "model_request_error", error.message, code=error.code)
 
     def _aborted(self) -> None:
@@ -303,19 +311,25 @@ class MeteredCall:
         if not self._began:
             return
         launch = self._launch
-        launch.meter.add(self._estimate(self._reader.characters) if self._reader is not None else Usage())
+        self._charged = self._estimate(self._reader.characters) if self._reader is not None else Usage()
+        launch.meter.add(self._charged)
         said = "a model call was open when the trial ended; its usage is not known"
         launch.findings.add("call_aborted", said)
-        self._attempt_failed(self._number, ProviderError(0, said, code="aborted"))
+        self._attempt_failed(self._number, ProviderError(0, said, code=_ABORTED), True)
 
-    def _attempt_failed(self, attempt: int, error: ProviderError) -> None:
+    def _attempt_failed(self, attempt: int, error: ProviderError, is_last: bool) -> None:
         data: dict[str, JsonValue] = {
             "request": self._asked.event if self._asked is not None else None,
             "attempt": attempt,
             "status": error.status,
             "code": error.code,
             "message": error.message,
+            "failure": _failure(error) if is_last else None,
         }
+        if is_last and not (self._shown and self._reader is not None) and error.charged_characters:
+            self._charged = self._guess(error.charged_characters)
+        if self._charged is not None:
+            data["tokens"] = self._charged.model_dump(mode="json")
         self._launch.trajectory.append("model_error", "gateway", data)
 
     async def _tell(self, refusal: Refusal) -> None:
@@ -329,6 +343,17 @@ class MeteredCall:
     def _numbered(self, attempt: int) -> ModelCall:
         call, self._number = self._call, attempt
         return ModelCall(call.dialect, call.body, call.model, call.headers, attempt)
+
+
+def _failure(error: ProviderError) -> str:
+    """Return the word for how a call has failed."""
+    if error.code in {_LEFT, _ABORTED}:
+        return str(error.code)
+    return "model_api_error" if error.ours else _request_failure(error)
+
+
+def _request_failure(error: ProviderError) -> Literal["context_exhausted", "model_request_error"]:
+    return "context_exhausted" if error.context else "model_request_error"
 
 
 def budget_refusal(launch: Launch, spent: BudgetSpentError) -> Refusal:

@@ -69,6 +69,12 @@ class _Closed:
         del kind, source, data
         return -1
 
+    def hand_over(self) -> None:
+        """Do nothing."""
+
+    async def flush(self) -> None:
+        """Do nothing."""
+
     def written(self) -> None:
         """Return None: it is closed."""
 

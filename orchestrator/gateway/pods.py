@@ -88,6 +88,7 @@ class PodSide:
 
     async def _agent(self, launch: Launch, request: web.BaseRequest, _peer: str | None) -> web.StreamResponse:
         async with launch.pod.requests.taken():
+            await self._registry.parked()
             if not launch.sealing:
                 launch.start_clock()
             return await self._registry.agents.answer(launch, request)

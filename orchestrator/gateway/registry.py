@@ -24,13 +24,16 @@ from orchestrator.gateway.models import Models
 from orchestrator.gateway.news import RunNews
 from orchestrator.gateway.past import restore
 from orchestrator.gateway.pod import Begun
+from orchestrator.gateway.recall import card_of
 from orchestrator.gateway.refusal import Refusal
 from orchestrator.gateway.serving import room_for_requests
 from orchestrator.gateway.tokens import Claim, Role, TokenMint
+from orchestrator.gateway.volume import Volume
 from orchestrator.gateway.wire import LaunchBody, Registered
-from orchestrator.interfaces import BundleSource, ObjectStore, TrajectoryFactory
+from orchestrator.interfaces import BundleSource, ObjectStore, Trajectory, TrajectoryFactory
 from orchestrator.records.usage import Spending
 
+_LOOK_SECONDS = 0.05
 _REMEMBERED = 4096
 """Sealed launches with a committed state that are kept in memory."""
 
@@ -58,23 +61,32 @@ class Registry:
         trajectories: TrajectoryFactory,
         bundles: BundleSource,
         session: aiohttp.ClientSession,
+        volume: Volume | None = None,
     ) -> None:
+        """``volume``: what an earlier process has left, and one after this is left; None: nothing is."""
         self._config = config
         self._store = store
         self._trajectories = trajectories
         self._bundles = bundles
-        self._mint = TokenMint()
+        self._volume = volume
+        self._mint = TokenMint(None if self._volume is None else self._volume.key())
         self.agents = AgentSide(self._mint)
         """Who answers agents."""
-        self.instance = secrets.token_hex(8)
-        """Name of this process: another one does not know its launches."""
+        self.instance = self._mint.name
+        """Name of this process, and of those before and after it on the same volume: no other one knows its launches."""
+        self.process = secrets.token_hex(8)
+        """Name of this process, whose news begin with it."""
         self._launches: dict[str, Launch] = {}
         self._at: dict[str, str] = {}
         """Launches by the address of their pod."""
         self._forgotten: dict[str, Spending] = {}
         """What launches have used that are no longer in memory, by run."""
         self._news: dict[str, RunNews] = {}
-        self._epochs: dict[str, int] = {}
+        self._epochs: dict[str, int] = {} if self._volume is None else self._volume.epochs()
+        self._lost: set[str] = set()
+        """Launches of earlier processes that nothing is known of any more: they must not begin anew."""
+        self.draining = False
+        """Nothing new is begun: what comes waits for the process after this one."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._pool = Pool(room_for_requests())
         self.models = Models(config.providers, bundles, session)
@@ -112,7 +124,11 @@ class Registry:
         if epoch < seen:
             msg = f"epoch {epoch} of run {run} is over: a driver of epoch {seen} has taken the run"
             raise Refusal(409, "stale_epoch", msg)
+        if self._epochs.get(run) == epoch:
+            return
         self._epochs[run] = epoch
+        if self._volume is not None:
+            self._volume.keep_epochs(self._epochs)
         if epoch > seen:
             self.news(run).wake()  # a driver that was replaced hears of it
 
@@ -126,11 +142,14 @@ class Registry:
         return [each for each in self._launches.values() if each.seal is None and 0 < each.expires < now]
 
     async def abandon(self) -> None:
-        """Let nothing go on. The launches are lost: what is not sealed cannot be sealed by anybody."""
+        """Let nothing go on in this process."""
         for launch in list(self._launches.values()):
             launch.stop_clock()
-            for call in list(launch.calls):
+            calls = set(launch.calls)
+            for call in calls:
                 call.cancel()
+            if calls:
+                await asyncio.wait(calls)
             if launch.listener is not None and launch.seal is None:
                 await launch.listener.close()
 
@@ -140,11 +159,14 @@ class Registry:
         One that is known gets fresh tokens, since its sandbox died with whoever registered it; where pods are served it gets the tokens
         that it has, since its pod goes on.
         """
+        await self.parked()
         self.check_epoch(body.run, body.epoch)
+        if body.id in self._lost:
+            raise unknown_launch(body.id)
         async with self._locks.setdefault(body.id, asyncio.Lock()):
             launch = self._launches.get(body.id)
             if launch is None and self._config.serves_pods:
-                launch = await self._restored(body)
+                launch = await self.restored(body)
             elif launch is not None:
                 self._check_known(launch, body)
             known = launch is not None
@@ -158,6 +180,8 @@ class Registry:
         else:
             launch.generation += 1
             launch.minted_until = launch.expires = int(time.time() + body.budgets.hard_seconds) + _SLACK_SECONDS
+        launch.keep()
+        launch.trajectory.hand_over()
         return self._registered(launch, known)
 
     def _registered(self, launch: Launch, known: bool) -> Registered:
@@ -170,6 +194,7 @@ class Registry:
             freezer_token=make("freezer"),
             prepare_token=make("prepare") if self._config.serves_pods else None,
             instance=self.instance,
+            process=self.process,
             known=known,
             begun=launch.pod.begun is not None or launch.pod.delivered.is_set(),
             sealed=launch.sealing,
@@ -208,6 +233,7 @@ class Registry:
         launch.pod.begin(pod)
         if begins:  # counted from when its pod was made, its time might be over before its agent's
             launch.expires = int(time.time()) + _pod_seconds(launch.body)
+        launch.keep()
         if pod.address is not None:
             self._at[pod.address] = launch.id
 
@@ -230,37 +256,80 @@ class Registry:
         launch.listener = LaunchListener(listening, self.agents.handler(launch), self._config.limits)
         launch.start_clock()
 
-    async def _restored(self, body: LaunchBody) -> Launch | None:
+    async def restored(self, body: LaunchBody) -> Launch | None:
         """Return a launch that an earlier process sealed, from the store: it is over, and must not begin anew."""
         launch = await restore(body, self._config, self._pool, self._store)
         if launch is not None:
-            self._keep(launch)
-            self.news(body.run).note(launch.id)
+            self.take_up(launch)
         return launch
+
+    def take_up(self, launch: Launch) -> None:
+        """Know a launch of an earlier process."""
+        self._keep(launch)
+        begun = launch.pod.begun
+        if begun is not None and begun.address is not None:
+            self._at[begun.address] = launch.id
+        self.news(launch.body.run).note(launch.id)
+
+    def give_up(self, launch: str) -> None:
+        """Let a launch of an earlier process, of which nothing is known any more, not begin anew."""
+        self._lost.add(launch)
 
     async def _begin(self, body: LaunchBody) -> Launch:
         if body.egress and not self._config.egress.enabled:
             msg = f"task {body.task} needs a network (environment.network), and this gateway may reach nothing outside"
             raise Refusal(400, "egress_disabled", msg)
+        launch = await self.made(body)
+        launch.record_beginning()
+        self._keep(launch)
+        return launch
+
+    async def made(self, body: LaunchBody, trajectory: Trajectory | None = None) -> Launch:
+        """Return a launch with all that it offers, and with a fresh trajectory unless there is one. Raises Refusal and StoreError."""
         routes = await self.models.routes(body)
         user = await scripted_user(body, self._bundles)
-        trajectory = await self._trajectories.open(body.id)
+        trajectory = trajectory or await self._trajectories.open(body.id)
         launch = Launch(body, trajectory, routes, self._config, self._pool)
         launch.tools.add(finish_tool(launch))
         if user is not None and body.user is not None:
             launch.tools.add(ask_tool(launch, user, body.user.max_turns))
         launch.egress = Egress(launch, self._config.egress, self.resolve) if body.egress else None
-        facts = body.model_dump(mode="json", include={"run", "trial", "launch", "models", "budgets", "seed"})
-        trajectory.append("launch", "gateway", facts)
-        self._keep(launch)
         return launch
 
+    async def parked(self) -> None:
+        """Wait for the process after this one, if this one begins nothing any more: connections break then, and are made again."""
+        if self.draining:
+            await asyncio.Event().wait()
+
+    async def drain(self, seconds: float) -> None:
+        """Begin nothing any more, and wait at most so long for what is under way."""
+        self.draining = True
+        end = time.monotonic() + seconds
+        while any(_is_busy(each) for each in self._launches.values()) and time.monotonic() < end:  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def leave(self) -> None:
+        """End in order: what is under way is lost, and all is on the disk for the process that comes."""
+        for launch in self._launches.values():
+            launch.mark = _nothing  # what is cut off now was open
+        await self.abandon()
+        if self._volume is not None:
+            open_ones = [launch for launch in self._launches.values() if launch.seal is None]
+            await asyncio.gather(*(launch.trajectory.flush() for launch in open_ones))
+            await asyncio.to_thread(self._volume.leave)
+
     def _keep(self, launch: Launch) -> None:
+        volume = self._volume
+        if volume is not None:
+            launch.keep = lambda: volume.keep(card_of(launch))
+            launch.mark = lambda is_open: volume.mark(launch.id, is_open=is_open)
         news = self.news(launch.body.run)
 
         def changed() -> None:
             # A pod's own freezer has it sealed, and delivers then, for which its driver waits.
             soon = self.serves_pods and launch.seal is not None and not launch.pod.delivered.is_set()
+            if volume is not None and launch.pod.delivered.is_set():
+                volume.drop(launch.id)
             news.note(launch.id, soon=soon)
 
         launch.changed = changed
@@ -281,12 +350,21 @@ class Registry:
         ]
         for name in done[: len(self._launches) - _REMEMBERED]:
             launch = self._launches.pop(name)
+            if self._volume is not None:
+                self._volume.drop(name)
             self.news(launch.body.run).forget(name)
             begun = launch.pod.begun
             if begun is not None and begun.address is not None and self._at.get(begun.address) == name:
                 del self._at[begun.address]
             before = self._forgotten.get(launch.body.run, Spending())
             self._forgotten[launch.body.run] = _plus(before, launch)
+
+
+def _is_busy(launch: Launch) -> bool:
+    return bool(launch.calls) or (launch.egress is not None and launch.egress.is_open)
+
+
+def _nothing(_is_open: bool) -> None: ...
 
 
 def _pod_seconds(body: LaunchBody) -> int:

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 from orchestrator.errors import StoreError
 from orchestrator.gateway.launch import Launch
@@ -49,10 +50,7 @@ async def _close(launch: Launch) -> None:
 
 
 async def _record(launch: Launch, store: ObjectStore) -> Seal:
-    stopped = launch.stopped
-    failed = launch.request_failure if stopped is None and launch.finish is None else None
-    waiting_s = round(launch.clock.waiting(time.monotonic()), 3)
-    summary = {**launch.counters(), "stopped": stopped or failed, "waiting_s": waiting_s}
+    summary = launch.summary or _summary(launch)
     file = await launch.trajectory.close(summary)
     blob = await store.put_blob(keys.blob(launch.body.run, uuid.uuid4().hex), _pieces(file.path))
     if (blob.sha256, blob.size) != (file.sha256, file.size):
@@ -67,8 +65,9 @@ async def _record(launch: Launch, store: ObjectStore) -> Seal:
         user_usage=NOTHING_USED,  # users are scripted: they ask no model
         steps=launch.meter.steps,
         tool_calls=launch.meter.tool_calls,
-        waiting_s=waiting_s,
-        stopped=stopped or failed,
+        waiting_s=summary["waiting_s"],
+        stopped=summary["stopped"],
+        unheard=launch.unheard,
         finish=launch.finish,
         questions=None if launch.tools.questions is None else tuple(launch.tools.questions),
         models=tuple(sorted(launch.models)),
@@ -80,6 +79,12 @@ async def _record(launch: Launch, store: ObjectStore) -> Seal:
         made = Seal.from_bytes(await store.get(key), key)
     file.path.unlink(missing_ok=True)
     return made
+
+
+def _summary(launch: Launch) -> dict[str, Any]:
+    failed = launch.request_failure if launch.stopped is None and launch.finish is None else None
+    waiting_s = round(launch.clock.waiting(time.monotonic()), 3)
+    return {**launch.counters(), "stopped": launch.stopped or failed, "waiting_s": waiting_s}
 
 
 async def _pieces(path: Path) -> AsyncIterator[bytes]:

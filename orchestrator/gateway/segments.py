@@ -172,13 +172,19 @@ class SegmentSender:
             return
         body = launch.body
         key = keys.segment(body.run, body.trial_id, body.launch, body.epoch, progress.number, progress.sent)
-        if not await self._store.create(key, data) and await self._store.get(key) != data:
-            log.error(
-                "launch %s: another trajectory is at %s, so this one is in the store at its end only", launch.id, key
-            )
-            progress.given_up = True
-            return
-        progress.number, progress.sent, progress.size = progress.number + 1, progress.sent + progress.size, 0
+        size = progress.size
+        if not await self._store.create(key, data):
+            there = await self._store.get(key)
+            size = len(there)  # an earlier process may have cut it at another place
+            if not size or there != await asyncio.to_thread(_read, written.path, progress.sent, size):
+                log.error(
+                    "launch %s: another trajectory is at %s, so this one is in the store at its end only",
+                    launch.id,
+                    key,
+                )
+                progress.given_up = True
+                return
+        progress.number, progress.sent, progress.size = progress.number + 1, progress.sent + size, 0
 
     def _failed(self, error: StoreError) -> None:
         if self._pause == PAUSE_SECONDS:

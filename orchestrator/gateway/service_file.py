@@ -92,6 +92,8 @@ class GatewayFile(CheckedConfig):
     """How long open model calls may go on when their launch is sealed."""
     max_state_bytes: int = Field(default=64 << 30, gt=0)
     """Largest frozen state."""
+    drain_seconds: float = Field(default=300, ge=0)
+    """How long calls that are under way may go on after SIGTERM."""
     pod_addresses: bool = True
     """Whether connections come from the pods' own addresses, one for each. False where the network hides them (SNAT)."""
 

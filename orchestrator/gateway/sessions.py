@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 from typing import Any
 
@@ -10,12 +11,15 @@ MOST = 64
 """Sessions of one launch; more than the requests that it may have under way, so that one at rest can always be dropped."""
 
 
+_NAME = re.compile(r"[0-9a-f]{32}")
+
+
 class Session:
     """One client."""
 
     def __init__(self, version: str) -> None:
         self.version = version
-        """The version of the protocol that was agreed on."""
+        """The version of the protocol that was agreed on; empty: with an earlier process."""
         self.running: dict[int | str, asyncio.Task[Any]] = {}
         """Calls under way by the client's number."""
 
@@ -25,6 +29,8 @@ class Sessions:
 
     def __init__(self) -> None:
         self._sessions: dict[str, Session] = {}
+        self.adopts = False
+        """Whether sessions that an earlier process has opened go on: all that they held is what ran then."""
 
     def open(self, version: str) -> str:
         """Return the id of a new session."""
@@ -39,6 +45,8 @@ class Sessions:
     def find(self, name: str) -> Session | None:
         """Return a session that is in use now; None: there is none of that id."""
         found = self._sessions.pop(name, None)
+        if found is None and self.adopts and _NAME.fullmatch(name) and len(self._sessions) < MOST:
+            found = Session("")
         if found is not None:
             self._sessions[name] = found
         return found

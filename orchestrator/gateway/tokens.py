@@ -1,4 +1,4 @@
-"""Role tokens: bound to launch, role, generation and expiry by a key that is made here and never leaves the process."""
+"""Role tokens: bound to launch, role, generation and expiry by a key that never leaves the gateway."""
 
 from __future__ import annotations
 
@@ -28,8 +28,11 @@ class Claim:
 class TokenMint:
     """Makes and checks tokens."""
 
-    def __init__(self) -> None:
-        self._key = secrets.token_bytes(32)
+    def __init__(self, key: bytes | None = None) -> None:
+        """``key``: that of an earlier process, whose tokens stay good; None: a fresh one."""
+        self._key = key or secrets.token_bytes(32)
+        self.name = hashlib.sha256(b"orchestrate/instance/v1\0" + self._key).hexdigest()[:16]
+        """A name for whoever has this key, which tells nothing about it."""
 
     def make(self, role: Role, launch: str, generation: int, expires: int) -> str:
         """Return the token for one role of one launch, good until ``expires`` (seconds since 1970). Equal claims are equal tokens."""

@@ -72,6 +72,8 @@ class Tool:
     """How long a call may take."""
     is_free: bool = False
     """A call with right arguments counts against no limit, and is taken when all is spent."""
+    recall: Callable[[dict[str, Any]], None] = lambda _arguments: None
+    """Does to the launch's memory what a call that went well has done, told of by an earlier process."""
     destructive: bool = False
     """Whether it changes something that cannot be changed back."""
 

@@ -111,6 +111,7 @@ async def _recorded(launch: Launch, tool: Tool, number: int, effect: Effect | No
         "content": answer.text,
     }
     launch.trajectory.append("tool_result", "gateway", result)
+    launch.trajectory.hand_over()  # what the agent knows of, the process after this one knows too
     return answer
 
 

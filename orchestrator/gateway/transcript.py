@@ -26,6 +26,10 @@ _REMEMBERED = 16
 """Conversations of one launch that later requests are compared with."""
 
 
+_KNOWN_BY = 8
+"""Bytes of an entry's digest by which it is known again."""
+
+
 @dataclass
 class _Conversation:
     number: int
@@ -73,7 +77,8 @@ class Transcript:
         """Record a request, and before it the tool results that it brings."""
         items = dialect.items(body)
         digests = [_digest(item) for item in items]
-        conversation, kept = self._find(digests)
+        known = [digest[:_KNOWN_BY] for digest in digests]
+        conversation, kept = self._find(known)
         new = [
             self._without_results(index, dialect.message(item), conversation.number)
             for index, item in enumerate(items[kept:], kept)
@@ -91,12 +96,25 @@ class Transcript:
                 "kept": kept,
                 "total": len(items),
                 "sha256": hashlib.sha256(b"".join(digests)).hexdigest(),
+                "digests": [digest.hex() for digest in known[kept:]],
                 "messages": [message for message in new if message is not None],
                 "params": dialect.params(body),
                 **_changed(conversation, tools),
             },
         )
         return Asked(number, conversation.number, {tool["name"]: tool for tool in tools if tool["name"] is not None})
+
+    def recall(self, event: Mapping[str, Any]) -> None:
+        """Take over a request that an earlier process has recorded."""
+        number, kept = event["conversation"], event["kept"]
+        found = next((each for each in self._conversations if each.number == number), None)
+        if found is None:
+            found = _Conversation(number, event["parent"])
+            self._count = max(self._count, number + 1)
+        found.digests = [*found.digests[:kept], *map(bytes.fromhex, event["digests"])]
+        if "tools" in event:
+            found.tools = _digest_of_tools(event["tools"])
+        self._remember(found)
 
     def response(self, asked: Asked, answered: Answered) -> None:
         """Record an answer and the tool calls in it."""
@@ -154,12 +172,14 @@ class Transcript:
         if best is None:
             best = _Conversation(self._count, self._parent(digests))
             self._count += 1
-        else:
-            self._conversations.remove(best)
         kept = len(best.digests)
         best.digests = digests
-        self._conversations = [*self._conversations, best][-_REMEMBERED:]
+        self._remember(best)
         return best, kept
+
+    def _remember(self, last: _Conversation) -> None:
+        others = [each for each in self._conversations if each is not last]
+        self._conversations = [*others, last][-_REMEMBERED:]
 
     def _parent(self, digests: list[bytes]) -> int | None:
         """Return the conversation that shares the longest beginning; the latest of several."""
@@ -176,11 +196,15 @@ def _result(part: ToolResultPart, index: int, conversation: int) -> dict[str, An
 
 def _changed(conversation: _Conversation, tools: list[Tool]) -> dict[str, Any]:
     """Return the tools of a request where they are others than those of the request before."""
-    digest = hashlib.sha256(orjson.dumps(tools, option=orjson.OPT_SORT_KEYS)).hexdigest() if tools else None
+    digest = _digest_of_tools(tools)
     if digest == conversation.tools:
         return {}
     conversation.tools = digest
     return {"tools": tools}
+
+
+def _digest_of_tools(tools: list[Tool]) -> str | None:
+    return hashlib.sha256(orjson.dumps(tools, option=orjson.OPT_SORT_KEYS)).hexdigest() if tools else None
 
 
 def _judged(arguments: str, tool: Tool | None, effort: Effort, *, broken: bool) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from orchestrator.settings import Price
 from orchestrator.spec.hosts import HostRule
 from orchestrator.spec.task import Budgets, User
 
-StopWord = BudgetReason | Literal["model_api_error"]
+StopWord = BudgetReason | Literal["model_api_error", "infra_lost"]
 Part = Literal["output", "entries", "changes"]
 """A part of what a launch leaves: the end of what it printed, the list of entries, the tar of changes."""
 
@@ -125,7 +125,9 @@ class Registered(Record):
     prepare_token: str | None = None
     """None where no pods are served."""
     instance: str = ""
-    """Which process made the tokens."""
+    """Which gateway made the tokens, also when it was started anew: it is the same one as long as it has its volume."""
+    process: str = ""
+    """Which process of it has registered the launch."""
     known: bool = False
     """The launch was registered before."""
     begun: bool = False
@@ -138,7 +140,7 @@ class Instance(Record):
     """``GET /admin/instance``."""
 
     instance: str
-    """Name of the process: another one knows nothing of its launches but what is in the store."""
+    """Name of the gateway, the same as long as it has its volume: another one knows nothing of its launches but what is in the store."""
     version: str
 
 

@@ -16,6 +16,7 @@ from orchestrator.interfaces.gateway import (
     Grader,
     LaunchRequest,
     Registration,
+    ResumedTrajectory,
     Trajectory,
     TrajectoryFactory,
     WrittenTrajectory,
@@ -55,10 +56,10 @@ from orchestrator.records.termination import TerminationReason
 from orchestrator.records.usage import Spending
 
 __all__ = [
-    "AgentProgram", "Allowance", "Audience", "BundleRef", "BundleSource", "BundledInput", "ClosedTrajectory", "Delivery", "Door", "Ending",
-    "FolderSink", "Frozen", "Gateway", "Grader", "ImageEngine", "Input", "LaunchRequest", "LocalImage", "LocalObjects", "ObjectStore",
-    "Observer", "Phase", "PlannedTrial", "PodDoor", "PodSink", "ProbeResult", "Registration", "RelaySink", "Sandbox", "SandboxBackend",
-    "SandboxLimits", "SandboxSpec", "Spending", "StopReason", "Stored", "SweepableStore", "Sweeper",
-    "TerminationReason", "Trajectory", "TrajectoryFactory", "TrialEnd", "TrialPool", "UnfinishedFiles",
+    "AgentProgram", "Allowance", "Audience", "BundleRef", "BundleSource", "BundledInput", "ClosedTrajectory", "Delivery", "Door",
+    "Ending", "FolderSink", "Frozen", "Gateway", "Grader", "ImageEngine", "Input", "LaunchRequest", "LocalImage", "LocalObjects",
+    "ObjectStore", "Observer", "Phase", "PlannedTrial", "PodDoor", "PodSink", "ProbeResult", "Registration", "RelaySink",
+    "ResumedTrajectory", "Sandbox", "SandboxBackend", "SandboxLimits", "SandboxSpec", "Spending", "StopReason", "Stored",
+    "SweepableStore", "Sweeper", "TerminationReason", "Trajectory", "TrajectoryFactory", "TrialEnd", "TrialPool", "UnfinishedFiles",
     "WrittenTrajectory",
 ]  # fmt: skip

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from pydantic import JsonValue
 
@@ -103,7 +103,7 @@ class Gateway(Protocol):
         """
         ...
 
-    async def stop_reason(self, launch: str) -> BudgetReason | Literal["model_api_error"]:
+    async def stop_reason(self, launch: str) -> BudgetReason | Literal["model_api_error", "infra_lost"]:
         """Wait until the gateway wants the launch stopped (a spent budget, working time over, no model to be had) and say why."""
         ...
 
@@ -190,6 +190,14 @@ class Trajectory(Protocol):
         """Add an event and return its number; -1 when closed. It is on disk within 50 ms; a failing disk shows in ``close``."""
         ...
 
+    def hand_over(self) -> None:
+        """Put all events so far out of this process's hands: whoever goes on after its end at any instant from now on has them."""
+        ...
+
+    async def flush(self) -> None:
+        """Return once all events so far are on disk; a failing disk shows in ``close``."""
+        ...
+
     def written(self) -> WrittenTrajectory | None:
         """Return what can be read of it already; None once it is closed."""
         ...
@@ -202,9 +210,29 @@ class Trajectory(Protocol):
         ...
 
 
+class ResumedTrajectory(Trajectory, Protocol):
+    """A trajectory that an earlier process began."""
+
+    async def recall(self, take: Callable[[Mapping[str, Any]], None]) -> None:
+        """Read it, once and before anything else. ``take`` gets the events in order, on another thread, as one flat object each; texts
+        that stand in an earlier event are empty, but not in ``tool_call`` and ``finish`` of source ``gateway``.
+
+        One that ends with its ``seal`` only needs to be closed. Raises StoreError when it is damaged.
+        """
+        ...
+
+
 class TrajectoryFactory(Protocol):
     """Makes trajectories."""
 
     async def open(self, name: str) -> Trajectory:
         """Begin the trajectory of a launch. Raises StoreError: cause ``trajectory_exists`` when the name is taken."""
+        ...
+
+    def keep_only(self, names: Container[str]) -> None:
+        """Remove what earlier processes have left of launches that have none of these names."""
+        ...
+
+    async def resume(self, name: str) -> ResumedTrajectory | None:
+        """Return the trajectory of a launch that an earlier process has not finished; None when there is none. Raises StoreError."""
         ...

@@ -45,8 +45,11 @@ class Seal(Record):
     """Tool calls."""
     waiting_s: float = Field(ge=0)
     """Seconds of waiting that are not the agent's: provider queue and retries."""
-    stopped: BudgetReason | Literal["model_api_error", "model_request_error"] | None = None
-    """The limit that was reached, or the model failure that ended the work, if any."""
+    stopped: BudgetReason | Literal["model_api_error", "model_request_error", "infra_lost"] | None = None
+    """The limit that was reached, or the failure that ended the work, if any. ``infra_lost``: the gateway died while it did something for
+    the agent."""
+    unheard: bool = False
+    """The gateway was away, and nothing was heard of the agent since."""
     finish: FinalAnswer | None = None
     """The ending given by the ``finish`` tool, if any; the first one counts."""
     questions: tuple[Question, ...] | None = None

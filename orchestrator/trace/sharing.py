@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pydantic import JsonValue
@@ -27,8 +27,9 @@ _LONG_IN_JSON = re.compile(rb'[\s\[{,:]"(?:[^"\\]|\\.){%d}' % LONG, re.DOTALL)
 class Sharer:
     """The writer's side: remembers the digests of all long texts of one trajectory."""
 
-    def __init__(self) -> None:
-        self._known: set[bytes] = set()
+    def __init__(self, known: Iterable[bytes] = ()) -> None:
+        """``known``: digests of the long texts that the file holds already."""
+        self._known = set(known)
 
     def share(self, data: dict[str, JsonValue]) -> int:
         """Replace, in place, the texts that an earlier event holds and note them in the event. Returns their bytes in all."""
@@ -78,6 +79,11 @@ class Restorer:
         if place[last] != "":
             raise ValueError(FIELD)
         place[last] = self._texts[ref["sha256"]]
+
+
+def digests_of_long_texts(data: dict[str, JsonValue]) -> list[bytes]:
+    """Return the digests of the long texts that an event holds itself."""
+    return [hashlib.sha256(text.encode()).digest() for _, _, text in long_texts(data)]
 
 
 def has_long_text(line: bytes) -> bool:

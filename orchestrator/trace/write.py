@@ -1,7 +1,8 @@
 """Writes trajectories: one JSON Lines file a launch, on disk within 50 ms of each event, closed with a digest.
 
-A commit gathers what came in during ``GATHER_SECONDS`` and then writes and syncs it in one go on a worker thread, so that
-a busy launch costs a few syncs a second and the event loop never waits for a disk.
+A commit gathers what came in during ``GATHER_SECONDS`` and then writes it and syncs it on a worker thread, so that a busy launch costs
+a few syncs a second and the event loop never waits for a disk. What is written is with the kernel: it outlives this process, and once it
+is synced the machine too. So a file is also the journal of its launch, from which another process goes on (``resume``).
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
+from typing import Any
 
 import orjson
 from pydantic import JsonValue
@@ -21,6 +23,7 @@ from pydantic import JsonValue
 from orchestrator.errors import StoreError
 from orchestrator.interfaces import ClosedTrajectory, WrittenTrajectory
 from orchestrator.records.event import EventSource, EventType
+from orchestrator.trace.journal import SENT, read_lines
 from orchestrator.trace.sharing import FIELD, Sharer
 
 GATHER_SECONDS = 0.02
@@ -41,8 +44,8 @@ MAX_SENT = 4 << 30
 others, so that many that send without end cannot fill the disk on which all are recorded.
 """
 
-_SENT = frozenset({"model_request", "tool_result"})
-"""Events that hold an agent's own words and can be as large and many as it likes."""
+_WHOLE = frozenset({("tool_call", "gateway"), ("finish", "gateway")})
+"""Events that whoever goes on with a file does again: they hold their texts themselves."""
 
 
 class _Room:
@@ -53,7 +56,7 @@ class _Room:
 
 
 class TrajectoryFile:
-    """``interfaces.Trajectory`` on a local file. Made by ``TrajectoryFolder.open``."""
+    """``interfaces.Trajectory`` on a local file. Made by ``TrajectoryFolder.open`` and ``resume``."""
 
     def __init__(self, path: Path, descriptor: int, room: _Room) -> None:
         self.path = path
@@ -64,6 +67,8 @@ class TrajectoryFile:
         self._digest = hashlib.sha256()
         self._texts = Sharer()
         self._size = 0
+        self._handed = 0
+        """Bytes that are with the kernel."""
         self._on_disk = 0
         self._unshared = 0
         """Bytes that the file would have without sharing."""
@@ -82,6 +87,34 @@ class TrajectoryFile:
         if self._commit is None or self._commit.done():
             self._commit = asyncio.create_task(self._commit_soon())
         return number
+
+    def hand_over(self) -> None:
+        """Give all events so far to the kernel: they outlive this process from now on, though not yet the machine."""
+        lines, self._buffer = self._buffer, []
+        if not lines or self._error is not None:
+            return
+        try:
+            data = b"".join(lines)
+            _write(self._descriptor, data)
+            self._handed += len(data)
+        except OSError as error:
+            self._error = error
+
+    async def flush(self) -> None:
+        """Return once all events so far are on the disk; a failing disk shows in ``close``."""
+        await self._write_out()
+
+    async def recall(self, take: Callable[[Mapping[str, Any]], None]) -> None:
+        """Read what the file of an earlier process holds, once, before anything is appended; see ``interfaces.ResumedTrajectory``."""
+        read = await asyncio.to_thread(read_lines, self.path, take)
+        if read.torn:
+            os.truncate(self._descriptor, read.size)
+        self._digest, self._next = read.digest, read.events
+        self._size = self._handed = self._on_disk = read.size
+        self._texts, self._unshared, self._sent = Sharer(read.texts), read.size + read.saved, read.sent
+        self._room.left -= read.sent
+        if read.is_closed:
+            self._closing = True
 
     def written(self) -> WrittenTrajectory | None:
         """Return the file and how many bytes of it are on the disk."""
@@ -112,23 +145,23 @@ class TrajectoryFile:
         saved = 0
         if cut is None:
             body = {key: shorten(value) for key, value in data.items() if key not in head and key != FIELD}
-            saved = self._texts.share(body)
+            saved = 0 if (kind, source) in _WHOLE else self._texts.share(body)
         line = _line({**head, **body})
         self._buffer.append(line)
         self._digest.update(line)
         self._size += len(line)
         self._unshared += len(line) + saved
-        if kind in _SENT and cut is None:
+        if kind in SENT and cut is None:
             self._sent += len(line) + saved
             self._room.left -= len(line) + saved
         return number
 
     def _cut(self, kind: EventType) -> str | None:
         """Return why an event keeps only its head, if so."""
-        most = MAX_FILE if kind in _SENT else 2 * MAX_FILE
+        most = MAX_FILE if kind in SENT else 2 * MAX_FILE
         if self._unshared > most and kind != "seal":
             return f"the trajectory is larger than {most} bytes"
-        if kind in _SENT and self._sent > self._room.left:
+        if kind in SENT and self._sent > self._room.left:
             return "what agents send fills the trajectories of this gateway, and this one has its part of them"
         return None
 
@@ -138,16 +171,15 @@ class TrajectoryFile:
 
     async def _write_out(self) -> None:
         async with self._lock:
-            lines, self._buffer = self._buffer, []
-            if not lines or self._error is not None:
-                return
-            try:
-                data = b"".join(lines)
-                await asyncio.to_thread(_write_and_sync, self._descriptor, data)
-                self._on_disk += len(data)
-            except OSError as error:
-                self._error = error
-        if self._buffer and not self._closing:
+            self.hand_over()
+            handed = self._handed
+            if handed > self._on_disk and self._error is None:
+                try:
+                    await asyncio.to_thread(os.fsync, self._descriptor)
+                    self._on_disk = handed
+                except OSError as error:
+                    self._error = error
+        if (self._buffer or self._handed > self._on_disk) and self._error is None and not self._closing:
             self._commit = asyncio.create_task(self._commit_soon())
 
 
@@ -166,6 +198,13 @@ class TrajectoryFolder:
                 if time.time() - path.stat().st_mtime > age_s:
                     path.unlink()
 
+    def keep_only(self, names: Container[str]) -> None:
+        """Remove what earlier processes have left of launches that have none of these names."""
+        for path in self._folder.glob("*.jsonl"):
+            if path.stem not in names:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+
     async def open(self, name: str) -> TrajectoryFile:
         """Begin a trajectory. Raises StoreError when there is one of that name, or when the file cannot be made."""
         path = self._folder / f"{name}.jsonl"
@@ -179,6 +218,17 @@ class TrajectoryFolder:
         except FileExistsError as error:
             msg = f"there is a trajectory {path} already: an earlier gateway began this launch; start another launch"
             raise StoreError(msg, cause="trajectory_exists") from error
+        except OSError as error:
+            raise _unmakeable(path, error) from error
+        return TrajectoryFile(path, descriptor, self._room)
+
+    async def resume(self, name: str) -> TrajectoryFile | None:
+        """Return the trajectory that an earlier process began, to be recalled first; None when there is none. Raises StoreError."""
+        path = self._folder / f"{name}.jsonl"
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return None
         except OSError as error:
             raise _unmakeable(path, error) from error
         return TrajectoryFile(path, descriptor, self._room)
@@ -220,8 +270,7 @@ def _line(event: dict[str, JsonValue]) -> bytes:
         return json.dumps(event, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace") + b"\n"
 
 
-def _write_and_sync(descriptor: int, data: bytes) -> None:
+def _write(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
-    os.fsync(descriptor)

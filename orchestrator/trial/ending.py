@@ -17,6 +17,8 @@ _SEEN_FROM_OUTSIDE: dict[str, TerminationReason] = {
 _ONLY_WHEN_THE_AGENT_GAVE_UP = ("model_request_error", "context_exhausted")
 """Refusals of a provider that nothing enforces: an agent that ends well after one has coped with it."""
 
+_GATEWAY = "gateway_restarted"
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -25,6 +27,14 @@ class Decision:
     reason: TerminationReason
     cause: str | None = None
     error: str | None = None
+
+
+_FAILED_AT_THE_GATEWAY: dict[str | None, Decision] = {
+    "model_api_error": Decision(
+        "model_api_error", "model_api_error", "the model provider could not be reached or kept failing; see `logs`"
+    ),
+    "infra_lost": Decision("infra_lost", _GATEWAY, "the gateway died while it did something for the agent; see `logs`"),
+}
 
 
 def decide(
@@ -40,10 +50,8 @@ def decide(
         cancelled or seal.stopped is None
     ):  # an operator asked this driver or one before it
         return Decision("cancelled")
-    if ending.cause in _SEEN_FROM_OUTSIDE:
-        return Decision(_SEEN_FROM_OUTSIDE[ending.cause])
-    if over_disk:
-        return Decision("out_of_disk")
+    if ending.cause in _SEEN_FROM_OUTSIDE or over_disk:
+        return Decision(_SEEN_FROM_OUTSIDE.get(ending.cause, "out_of_disk"))
     wall = ending.ended - ending.started
     if ending.cause == "wall_clock" and seal.waiting_s > wall / 2:
         return Decision(
@@ -51,13 +59,16 @@ def decide(
         )
     if ending.cause == "wall_clock" or seal.stopped == "wall_clock":
         return Decision("wall_clock")
-    if seal.stopped == "model_api_error":
-        return Decision(
-            "model_api_error", "model_api_error", "the model provider could not be reached or kept failing; see `logs`"
-        )
+    if seal.stopped in _FAILED_AT_THE_GATEWAY:
+        return _FAILED_AT_THE_GATEWAY[seal.stopped]
     if seal.stopped is not None and seal.stopped not in _ONLY_WHEN_THE_AGENT_GAVE_UP:
         return Decision(seal.stopped)
-    return Decision(_own_ending(ending, seal, final))
+    reason = _own_ending(ending, seal, final)
+    if seal.unheard and reason in {"unhandled_exception", *_ONLY_WHEN_THE_AGENT_GAVE_UP}:
+        return Decision(
+            "infra_lost", _GATEWAY, "the agent failed while the gateway was away, or soon after; see `logs`"
+        )
+    return Decision(reason)
 
 
 def _own_ending(ending: Ending, seal: Seal, final: FinalAnswer | None) -> TerminationReason:

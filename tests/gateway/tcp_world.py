@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import shutil
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -34,7 +35,9 @@ def own_address() -> str:
 class PodWorld(World):
     """What ``World`` is for one machine, with pods."""
 
-    def __init__(self, folder: Path, store: Any = None, *, providers: Any = None, **config: Any) -> None:
+    def __init__(
+        self, folder: Path, store: Any = None, *, providers: Any = None, patience_s: float = 0, **config: Any
+    ) -> None:
         super().__init__(folder)
         self.store = store or self.store
         self.address = own_address()
@@ -67,7 +70,8 @@ class PodWorld(World):
         }
         self.relay_file.write_text(json.dumps(relay))
         self.client = GatewayClient(
-            [Line(self.admin_url, TOKENS["driver"])], PodEntrance([f"{self.address}:8080"], self.relay_url)
+            [Line(self.admin_url, TOKENS["driver"], patience_s=patience_s)],
+            PodEntrance([f"{self.address}:8080"], self.relay_url),
         )
 
     def _provider(self, name: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -87,6 +91,10 @@ class PodWorld(World):
             await stack.enter_async_context(self.client)
             self.registry = running.registry
             yield self
+
+    def lose_volume(self) -> None:
+        """Between two gateways: have the one that comes find nothing of the one before."""
+        shutil.rmtree(self.folder / "trajectories")
 
     async def launch(self, sample: int = 1, script: dict[str, Any] | None = None, **change: Any) -> Pod:
         """Register a launch and begin it from a pod, as its prepare does."""

@@ -57,7 +57,7 @@ def test_many_launches_are_waited_for_with_one_question(pods):
     assert asked["GET stop"] == 0
 
 
-def test_who_waits_while_the_gateway_is_started_anew_hears_that_it_was(pods):
+def test_who_waits_while_the_gateway_loses_its_volume_hears_of_it(pods):
     async def live():
         here = pods()
         async with here.running():
@@ -72,6 +72,7 @@ def test_who_waits_while_the_gateway_is_started_anew_hears_that_it_was(pods):
             ]
             await asyncio.sleep(0.1)
             here.client.close = _nothing  # it outlives the gateway
+        here.lose_volume()
         async with here.running():
             causes = [error.cause for error in await asyncio.gather(*ends, return_exceptions=True)]
             late = await here.client.delivered(sealed.launch)

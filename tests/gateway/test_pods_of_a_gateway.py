@@ -345,7 +345,7 @@ def test_a_report_of_any_size_is_refused_unread(pods):
     assert lively(pods, live) == b"HTTP/1.1 413"
 
 
-def test_a_restarted_gateway_gives_back_what_was_delivered(pods):
+def test_a_gateway_without_its_volume_gives_back_what_was_delivered(pods):
     async def live():
         here = pods()
         async with here.running():
@@ -353,6 +353,7 @@ def test_a_restarted_gateway_gives_back_what_was_delivered(pods):
             seals = [await here.client.seal(pod.launch) for pod in (done, sealed)]
             await done.deliver(exit={"code": 7}, cause="out_of_memory")
             first = await here.client.delivered(done.launch)
+        here.lose_volume()
         async with here.running():
             waited = await here.client.delivered(done.launch)  # by the driver that registered it
             seal = await here.client.seal(done.launch)
@@ -473,7 +474,7 @@ def test_a_launch_that_was_sealed_before_a_restart_is_over_and_does_not_begin_an
             seal = await here.client.seal(pod.launch)
         async with here.running():
             found = await here.client.register(here.request(epoch=epoch))
-            return seal, found.door, await Pod(found).begin(), await here.client.seal(found.launch)
+            return seal, found.door, await Pod(found, pod.address).begin(), await here.client.seal(found.launch)
 
     before, door, begun, after = asyncio.run(live())
     assert (door.known, door.sealed, begun[0]) == (True, True, 403)

@@ -96,6 +96,7 @@ def test_a_gateway_that_comes_back_is_waited_for(pods):
             waiting = asyncio.create_task(client.stop_reason(registration.launch))
             await Pod(registration).begin()
             await client.spending("run-1")
+        here.lose_volume()
         async with here.running():  # another process, which does not know the launch
             with pytest.raises(GatewayError) as caught:
                 await waiting

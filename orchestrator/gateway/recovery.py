@@ -1,0 +1,84 @@
+"""Takes up the launches that an earlier process has left on the volume. What the store says of a launch wins over what the volume says."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from orchestrator.errors import StoreError
+from orchestrator.gateway.launch import Launch
+from orchestrator.gateway.recall import Recall, go_on, take_card
+from orchestrator.gateway.refusal import Refusal
+from orchestrator.gateway.registry import Registry
+from orchestrator.gateway.volume import Absence, Card, Volume
+from orchestrator.interfaces import TrajectoryFactory
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 4
+"""Launches that are taken up at one time: each may hold a line of its trajectory in memory."""
+
+
+async def recover(registry: Registry, volume: Volume, trajectories: TrajectoryFactory) -> None:
+    """Let a registry know all launches that are on the volume; nothing else may be asked of it before.
+
+    Raises StoreError when store or volume cannot be read; then nothing is lost, and another process may try.
+    """
+    absence, places = volume.absence(), asyncio.Semaphore(_AT_ONCE)
+    cards = list(volume.cards())
+    # What has no card was never answered for, or is in the store.
+    trajectories.keep_only({card if isinstance(card, str) else card.body.id for card in cards})
+
+    async def one(card: Card | str) -> Launch | None:
+        async with places:
+            return await _recovered(registry, volume, trajectories, card, absence)
+
+    found = await asyncio.gather(*(one(card) for card in cards))
+    volume.begin()
+    if cards:
+        away, lost = time.time() - absence.since, sum(each is None or each.stopped == "infra_lost" for each in found)
+        log.warning("took up %d launches after %.1f s; %d of them are lost", len(cards), away, lost)
+
+
+async def _recovered(
+    registry: Registry, volume: Volume, trajectories: TrajectoryFactory, card: Card | str, absence: Absence
+) -> Launch | None:
+    """Return a launch as it goes on; None: nothing of it is known any more."""
+    if isinstance(card, str):
+        log.error("launch %s is lost: what it is cannot be read", card)
+        registry.give_up(card)
+        return None
+    sealed = await registry.restored(card.body)
+    if sealed is not None:
+        take_card(sealed, card)
+        registry.take_up(sealed)
+        if sealed.pod.delivered.is_set() or card.expires < time.time():
+            volume.drop(sealed.id)
+        return sealed
+    try:
+        launch = await _resumed(registry, volume, trajectories, card, absence)
+    except (Refusal, StoreError) as error:
+        if isinstance(error, StoreError) and error.cause != "trajectory_unreadable":
+            raise
+        log.error("launch %s is lost: %s", card.body.id, error)
+        registry.give_up(card.body.id)
+        return None
+    registry.take_up(launch)
+    return launch
+
+
+async def _resumed(
+    registry: Registry, volume: Volume, trajectories: TrajectoryFactory, card: Card, absence: Absence
+) -> Launch:
+    """Return a launch as its trajectory tells of it. Raises Refusal and StoreError."""
+    trajectory = await trajectories.resume(card.body.id)
+    launch = await registry.made(card.body, trajectory)
+    recall = Recall(launch, time.time(), time.monotonic())
+    if trajectory is not None:
+        await trajectory.recall(recall.take)
+    if not recall.events:
+        launch.record_beginning()
+    go_on(launch, card, recall, absence, was_outside=volume.is_marked(launch.id))
+    volume.mark(launch.id, is_open=False)
+    return launch
