@@ -31,6 +31,8 @@ MOST_BYTES = 32 << 20
 """Of one answer."""
 MOST_DEPTH = 100
 """Levels of its JSON."""
+_FED_BYTES = 16 << 10
+"""Of a stream that are looked at before others have their turn."""
 _MOST_MESSAGE = 2000
 _HIDDEN = "[hidden]"
 _STREAM_SECONDS = 3600.0
@@ -107,13 +109,16 @@ class HttpProvider:
                 size += len(data)
                 if size > MOST_BYTES:
                     raise _too_large(self.name, size)
-                try:
-                    events = decoder.feed(data)
-                except ValueError:
-                    msg = f"provider {self.name} sent something that is no stream of events"
-                    raise ProviderError(200, msg, code="provider_garbled", retryable=True) from None
-                if events:
-                    yield self._hidden(events)
+                for begin in range(0, len(data), _FED_BYTES):
+                    if begin:
+                        await asyncio.sleep(0)  # of lines without anything in them there can be very many
+                    try:
+                        events = decoder.feed(data[begin : begin + _FED_BYTES])
+                    except ValueError:
+                        msg = f"provider {self.name} sent something that is no stream of events"
+                        raise ProviderError(200, msg, code="provider_garbled", retryable=True) from None
+                    if events:
+                        yield self._hidden(events)
             if (last := decoder.end()) is not None:
                 yield self._hidden([last])
 

@@ -62,7 +62,7 @@ class MessagesReader:
         self.characters = 0
         self.done = False
         self._message: dict[str, Any] = dict(_SKELETON)
-        self._usage: Any = None
+        self._usage: dict[str, Any] | None = None
         self._blocks: dict[int, _Block] = {}
 
     def take(self, event: ServerEvent) -> list[ServerEvent]:
@@ -99,7 +99,8 @@ class MessagesReader:
     def _add_usage(self, usage: Any) -> None:
         """Take counts: they are totals so far, and a later report leaves out what an earlier one has told."""
         if isinstance(usage, dict):
-            self._usage = {**obj(self._usage), **{key: value for key, value in usage.items() if value is not None}}
+            self._usage = self._usage or {}
+            self._usage.update((key, value) for key, value in usage.items() if value is not None)
 
 
 def _index(value: Any) -> int:

@@ -41,15 +41,17 @@ class _Item:
     def whole(self) -> dict[str, Any]:
         """Return the item."""
         found = dict(self._item)
+        lists: dict[str, list[dict[str, Any]]] = {}
         for (field, index, kind, inner), pieces in sorted(self._pieces.items()):
             if not inner:
                 found[field] = text(found.get(field)) + "".join(pieces)
                 continue
-            listed = [dict(part) for part in entries(found.get(field))]
+            if field not in lists:
+                found[field] = lists[field] = [dict(part) for part in entries(found.get(field))]
+            listed = lists[field]
             while len(listed) <= index:
                 listed.append({"type": kind, inner: ""})
             listed[index][inner] = text(listed[index].get(inner)) + "".join(pieces)
-            found[field] = listed
         return found
 
 
