@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import signal
 from types import SimpleNamespace
 
 import aiohttp
 import pytest
+from aiohttp import web
 from gateway_world import ENDLESS
+from provider_world import ANSWER
 from provider_world import provider as model
 from tcp_world import Pod
 from test_service_processes import Served
@@ -37,11 +40,16 @@ def talk(*said):
     return [{"role": "user" if n % 2 == 0 else "assistant", "content": text} for n, text in enumerate(said)]
 
 
-async def many(here, url):
+def use(here, url):
+    """Give the gateway a provider."""
     said = json.loads(here.gateway_file.read_text())
     (here.folder / "key").write_text("k" * 20)
     said["providers"] = {"slow": {"base_url": url, "key_file": str(here.folder / "key")}}
     here.gateway_file.write_text(json.dumps(said))
+
+
+async def many(here, url):
+    use(here, url)
     script = Script.model_validate_json(json.dumps(ENDLESS))
     scripts = await publish(here.store, "world", scripts_bundle({"task-1": script}))
     models = {"main": "scripted/careful", "other": "slow/m"}
@@ -88,6 +96,48 @@ def test_of_twenty_launches_those_at_rest_go_on(short_folder):
     assert [event.seq for event in events] == list(range(len(events)))
 
 
+@pytest.mark.slow
+def test_what_is_under_way_at_sigterm_ends_first_and_what_comes_waits_for_the_next_gateway(short_folder):
+    here = Served(short_folder, str(short_folder / "store"), patience_s=30)
+
+    async def live():
+        at_provider, answered = asyncio.Event(), asyncio.Event()
+
+        async def held(_request):
+            at_provider.set()
+            await answered.wait()
+            return web.json_response(ANSWER)
+
+        async with model(held) as (url, _), here.client:
+            use(here, url)
+            async with here.service("gateway") as gateway:
+                busy, other = [
+                    Pod(await here.client.register(here.request(n, models={"main": "slow/m"}))) for n in (1, 2)
+                ]
+                await busy.begin()
+                await other.begin()
+                call = asyncio.create_task(busy.chat())
+                await at_provider.wait()
+                gateway.send_signal(signal.SIGTERM)
+                while b"begins nothing new" not in here.logs["gateway"].read_bytes():
+                    await asyncio.sleep(0.02)
+                late = asyncio.create_task(other.chat())
+                await asyncio.sleep(0.1)
+                waits = not late.done()
+                answered.set()
+                status = (await call)[0]
+                code = await gateway.wait()
+                with pytest.raises(aiohttp.ClientError):
+                    await late
+            async with here.service("gateway"):
+                again = (await other.chat())[0]
+                return waits, status, code, again, [await here.client.seal(pod.launch) for pod in (busy, other)]
+
+    waits, status, code, again, seals = asyncio.run(live())
+    assert (waits, status, code, again) == (True, 200, 0, 200)
+    assert [(seal.stopped, seal.steps) for seal in seals] == [(None, 1), (None, 1)]
+
+
 class _KilledError(OSError):
     pass
 
@@ -129,7 +179,7 @@ async def life(ask):
     return answer
 
 
-@pytest.mark.parametrize("last", [0, 1, 2, 4, 6, 9, 12, 15, 18, 21, 24, 27, 30, 33, 36])
+@pytest.mark.parametrize("last", [0, 1, 2, 4, 7, 11, 15, 19, 23, 27, 31, 35])
 def test_a_launch_is_whole_or_lost_wherever_its_gateway_was_killed(pods, monkeypatch, last):
     here, clock = pods(), Clock(monkeypatch, last)
     state = SimpleNamespace(pod=None, is_killed=False)

@@ -157,7 +157,7 @@ def lines(path, first):
     return [{**json.loads(line), "t": 0} for line in path.read_bytes().splitlines()[first:]]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(steps, max_size=12), st.binary(max_size=20).filter(lambda tail: b"\n" not in tail))
 def test_a_launch_is_read_back_as_it_was(played, tail):
     async def live(folder, other):

@@ -34,7 +34,7 @@ async def insist(ask):
             status, answer = 503, None
         if status == 401:
             raise UnknownError
-        if status < 500:
+        if status < 500 or status == 502:  # a call that was under way is lost, and the launch ends
             return status, answer
         await asyncio.sleep(0.05)
 

@@ -16,7 +16,7 @@ def ending(cause: str = "exited", code: int | None = 0, seconds: float = 10) -> 
     return Ending(exit=Exit(code=code), cause=cause, started=100.0, ended=100.0 + seconds)  # type: ignore[arg-type]
 
 
-def seal(stopped: str | None = None, waiting: float = 0) -> Seal:
+def seal(stopped: str | None = None, waiting: float = 0, *, unheard: bool = False) -> Seal:
     blob = BlobRef(key="k", sha256="0" * 64, size=0)
     return Seal(
         run="r",
@@ -28,6 +28,7 @@ def seal(stopped: str | None = None, waiting: float = 0) -> Seal:
         tool_calls=0,
         waiting_s=waiting,
         stopped=stopped,  # type: ignore[arg-type]
+        unheard=unheard,
     )
 
 
@@ -56,6 +57,12 @@ DECLINED = FinalAnswer(status="declined")
         (ending("exited", 0), seal("context_exhausted"), DECLINED, False, "declined"),
         (ending("exited", 1), seal(), None, False, "unhandled_exception"),
         (ending("exited", None), seal(), None, False, "unhandled_exception"),
+        (ending("stopped", None), seal("infra_lost"), DECLINED, False, "infra_lost"),
+        (ending("exited", 1), seal(unheard=True), None, False, "infra_lost"),
+        (ending("exited", 1), seal("model_request_error", unheard=True), None, False, "infra_lost"),
+        (ending("exited", 0), seal(unheard=True), None, False, "completed"),
+        (ending("exited", 1), seal(unheard=True), DECLINED, False, "declined"),
+        (ending("out_of_memory", 0), seal(unheard=True), None, False, "out_of_memory"),
     ],
 )
 def test_precedence(seen: Ending, sealed: Seal, final: FinalAnswer | None, cancelled: bool, expected: str) -> None:
