@@ -65,6 +65,23 @@ class AgentStream:
             self._left_s -= blocked
             self.paused_s += blocked
 
+    async def whole(self, data: bytes) -> web.StreamResponse:
+        """Write an answer that is no stream, as JSON, and return it once it is out of this process."""
+        response = web.Response(body=data, content_type="application/json", headers=self._headers())
+        try:
+            async with asyncio.timeout(self._left_s):
+                await response.prepare(self._request)
+                await response.write_eof()
+        except TimeoutError:
+            self.gone = self.stalled = True
+            if self._request.transport is not None:
+                self._request.transport.abort()
+        except OSError:
+            self.gone = True
+        if self.gone:
+            response.force_close()
+        return response
+
     async def end(self) -> web.StreamResponse:
         """End the answer and return it. It must have begun."""
         response = await self._prepared()

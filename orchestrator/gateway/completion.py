@@ -58,7 +58,13 @@ async def complete(
         return await stream.end()
     if answer is None:
         return await stream.end()
-    return web.Response(body=orjson.dumps(answer), content_type="application/json", headers=launch.meter.left())
+    data = orjson.dumps(answer)
+    with launch.buffered.holding() as holding:  # what nobody fetches stays here
+        holding.take(len(data))
+        response = await stream.whole(data)
+    if stream.stalled:
+        launch.findings.add("slow_reader", "the agent kept an answer waiting for too long")
+    return response
 
 
 async def count_tokens(

@@ -6,6 +6,7 @@ import asyncio
 import json
 
 import pytest
+from provider_world import ANSWER, provider
 
 from orchestrator.gateway import body
 from orchestrator.gateway.body import Share, is_small
@@ -93,3 +94,33 @@ def test_large_bodies_of_one_trial_keep_no_other_waiting(either):
             return still
 
     assert asyncio.run(live()) >= 8
+
+
+def test_answers_that_nobody_fetches_are_counted_and_given_up(world):
+    """Each could be as large as an answer may be, on as many connections as an agent may have."""
+    big = {**ANSWER, "choices": [{"message": {"role": "assistant", "content": "x" * (9 << 20)}}]}
+
+    async def live():
+        limits = {"buffered_bytes": 20 << 20, "stall_seconds": 0.5}
+        async with provider(lambda _: big) as (url, _):
+            made = {"providers": {"p": {"base_url": url}}, "limits": limits}
+            async with world(**made).running() as here:
+                inside = await here.launch(models={"main": "p/m"}, scripts=None)
+                data = json.dumps({"model": "main", "messages": [{"role": "user", "content": "x"}]}).encode()
+                token = inside.registration.agent_token
+                head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
+                head += f"Content-Length: {len(data)}\r\n\r\n"
+                deaf = [inside.raw(head.encode() + data) for _ in range(4)]
+                buffered = here.registry.find(inside.launch).buffered
+                held = []
+                while (await here.client.spending("run-1")).steps < 4 or buffered._held:
+                    held.append(buffered._held)
+                    await asyncio.sleep(0.02)
+                for each in deaf:
+                    each.close()
+                seal = await here.client.seal(inside.launch)
+                return max(held), seal.steps, {finding.type for finding in seal.findings}
+
+    most, steps, findings = asyncio.run(live())
+    assert (steps, findings) == (4, {"slow_reader", "request_too_large"})
+    assert 18 << 20 < most <= 20 << 20
