@@ -24,7 +24,7 @@ class Child:
 
     def __init__(self, name: str, module_arguments: Sequence[str], config: Mapping[str, Any], log: Path) -> None:
         self._name = name
-        self._command = (sys.executable, *module_arguments)
+        self._command = (sys.executable, "-P", *module_arguments)  # -P: no code from the current folder
         self._config = config
         self._log = log
         self._process: asyncio.subprocess.Process | None = None

@@ -80,3 +80,15 @@ def test_a_service_that_does_not_start_tells_why(tmp_path: Path) -> None:
         asyncio.run(run())
     assert "s3cret" not in str(raised.value)
     assert raised.value.cause == "service_not_started"
+
+
+def test_a_folder_of_the_user_is_not_taken_for_code_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "theirs.py").write_text(SERVICE)
+    monkeypatch.chdir(tmp_path)
+
+    async def run() -> None:
+        async with Child("theirs", ("-m", "theirs"), {}, tmp_path / "log"):
+            pass
+
+    with pytest.raises(InfrastructureError, match="No module named theirs"):
+        asyncio.run(run())

@@ -171,7 +171,7 @@ async def ray(settings: Settings) -> Sequence[Fact]:
     if settings.pool != "ray":
         return [Fact(state="ok", said=f"ray {version} is installed; only --pool ray needs it")]
     loaded = subprocess.run(  # noqa: ASYNC221 - every check has a thread of its own
-        [sys.executable, "-c", "import ray"], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-P", "-c", "import ray"], capture_output=True, text=True, timeout=60, check=False
     )
     if loaded.returncode != 0:
         return [

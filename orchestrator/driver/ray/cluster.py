@@ -180,6 +180,7 @@ async def _spawn(log: Path) -> asyncio.subprocess.Process:
     with _open_log(log) as file:
         return await asyncio.create_subprocess_exec(
             sys.executable,
+            "-P",  # no code from the current folder
             "-m",
             "orchestrator.driver.ray.head",
             stdin=asyncio.subprocess.PIPE,
