@@ -145,6 +145,7 @@ def test_everything_can_be_done_with_the_keyboard(story):
             assert "agent%3Acareful" in await page.run("location.hash")
             assert await page.run("document.querySelector('.rates').textContent.includes('no rate')")
             await page.press("Escape")
+            assert await page.run("document.querySelector('input.filter').value") == "agent:careful result:failed"
             await page.press("j")
             second = await page.run("document.querySelector('tr.current').dataset.trial")
             await page.press("Enter")

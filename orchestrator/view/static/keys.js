@@ -34,7 +34,10 @@ export function listen(keys, up) {
     if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
     const target = document.activeElement;
     if (typing(target)) {
-      if (event.key === "Escape") target.blur();
+      if (event.key === "Escape") {
+        event.preventDefault(); // a browser would empty the field, and the filter would go on
+        target.blur();
+      }
       return;
     }
     const found = keys()[event.key];

@@ -119,7 +119,7 @@ function heading(found) {
     ["suite", `${found.suite} ${found.suite_digest}`],
     ["submitted", format.time(found.created_at)],
     ["commit", found.commit ? `${found.commit.slice(0, 12)}${found.dirty ? " with changes" : ""}` : ""],
-    ["where", `${found.backend}/${found.pool}`],
+    ["where", found.backend === "none" ? "imported" : `${found.backend}/${found.pool}`],
   ];
   return [
     h("div.bar", null, h("h1", null, found.run), state(found.state), meter(counts, found.planned)),
@@ -140,7 +140,7 @@ function rateRow(agent) {
   const graded = counts.passed + counts.failed + counts.abstained;
   const ks = Object.keys(agent.pass_hat_k);
   const k = ks[ks.length - 1];
-  const endings = Object.entries(agent.termination_reason).map(([word, count]) => `${word} ${format.count(count)}`).join(", ");
+  const endings = Object.entries(agent.termination_reason).map(([word, count]) => `${word}\u00a0${format.count(count)}`).join(", ");
   const pair = (dist, show) => (dist.n ? `${show(dist.p50)} / ${show(dist.p95)}` : format.NONE);
   return h("tr", null,
     h("th.name", { scope: "row" }, agent.agent),
