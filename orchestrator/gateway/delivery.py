@@ -40,7 +40,9 @@ class LaunchDesk:
     async def commit(self, launch: str, part: Part, blob: BlobRef) -> Mapping[Part, BlobRef]:
         """Note a part, unless there is one. Raises Refusal."""
         found = self._registry.find(launch)
-        found.parts.setdefault(part, blob)
+        if part not in found.parts:
+            found.parts[part] = blob
+            found.keep()
         return found.parts
 
 

@@ -180,6 +180,7 @@ def take_card(launch: Launch, card: Card) -> None:
         launch.pod.begin(Begun(uid=card.begun.uid, address=card.begun.address))
     if card.halted:
         launch.pod.halted.set()
+    launch.parts = dict(card.parts)
 
 
 def card_of(launch: Launch) -> Card:
@@ -193,4 +194,5 @@ def card_of(launch: Launch) -> Card:
         begun=None if begun is None else CardPod(uid=begun.uid, address=begun.address),
         started=launch.started,
         halted=launch.pod.halted.is_set(),
+        parts=launch.parts,
     )

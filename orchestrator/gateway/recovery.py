@@ -19,11 +19,14 @@ log = logging.getLogger(__name__)
 _AT_ONCE = 4
 """Launches that are taken up at one time: each may hold a line of its trajectory in memory."""
 
+_STORE_SECONDS = 1.0
+"""Pause before a store that did not answer is asked again."""
+
 
 async def recover(registry: Registry, volume: Volume, trajectories: TrajectoryFactory) -> None:
     """Let a registry know all launches that are on the volume; nothing else may be asked of it before.
 
-    Raises StoreError when store or volume cannot be read; then nothing is lost, and another process may try.
+    A store that is away is waited for. Raises StoreError when the volume cannot be read; then nothing is lost, and another process may try.
     """
     absence, places = volume.absence(), asyncio.Semaphore(_AT_ONCE)
     cards = list(volume.cards())
@@ -49,7 +52,7 @@ async def _recovered(
         log.error("launch %s is lost: what it is cannot be read", card)
         registry.give_up(card)
         return None
-    sealed = await registry.restored(card.body)
+    sealed = await _sealed(registry, card)
     if sealed is not None:
         take_card(sealed, card)
         registry.take_up(sealed)
@@ -66,6 +69,16 @@ async def _recovered(
         return None
     registry.take_up(launch)
     return launch
+
+
+async def _sealed(registry: Registry, card: Card) -> Launch | None:
+    """Return a launch that is over, as the store tells. A store that is away is waited for: nothing can be said without it."""
+    while True:
+        try:
+            return await registry.restored(card.body)
+        except StoreError as error:
+            log.warning("launch %s waits to be taken up: %s", card.body.id, error)
+            await asyncio.sleep(_STORE_SECONDS)
 
 
 async def _resumed(

@@ -17,9 +17,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import Field
+
 from orchestrator.errors import StoreError
-from orchestrator.gateway.wire import LaunchBody
-from orchestrator.records.base import Record
+from orchestrator.gateway.wire import LaunchBody, Part
+from orchestrator.records.base import BlobRef, Record
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _KEY_BYTES = 32
@@ -46,6 +48,8 @@ class Card(Record):
     """When the working clock started, seconds since 1970."""
     halted: bool = False
     """An operator wants its end."""
+    parts: dict[Part, BlobRef] = Field(default_factory=dict)
+    """What has been taken of its state."""
 
 
 class Life(Record):
@@ -78,7 +82,7 @@ class Volume:
             self._launches.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def key(self) -> bytes:
-        """Return the key of this volume's tokens, made by whoever needs it first. It is not readable for others and stays here."""
+        """Return the key of this volume's tokens, made by the first process. It is not readable for others and stays here."""
         path = self._folder / "token.key"
         with _usable(path):
             with contextlib.suppress(FileNotFoundError):
@@ -87,9 +91,7 @@ class Volume:
                 path.unlink()
             fresh = self._folder / f".key-{secrets.token_hex(8)}"
             _write(fresh, secrets.token_bytes(_KEY_BYTES), sync=True)
-            with contextlib.suppress(FileExistsError):
-                path.hardlink_to(fresh)
-            fresh.unlink()
+            fresh.replace(path)
             return path.read_bytes()
 
     def absence(self) -> Absence:

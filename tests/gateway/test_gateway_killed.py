@@ -17,7 +17,7 @@ from provider_world import provider as model
 from tcp_world import Pod
 from test_service_processes import Served
 
-from orchestrator.errors import OrchestrateError
+from orchestrator.errors import OrchestrateError, StoreError
 from orchestrator.gateway import volume as volume_module
 from orchestrator.gateway.registry import Registry
 from orchestrator.records import keys
@@ -136,6 +136,31 @@ def test_what_is_under_way_at_sigterm_ends_first_and_what_comes_waits_for_the_ne
     waits, status, code, again, seals = asyncio.run(live())
     assert (waits, status, code, again) == (True, 200, 0, 200)
     assert [(seal.stopped, seal.steps) for seal in seals] == [(None, 1), (None, 1)]
+
+
+def test_a_store_that_is_away_is_waited_for_by_who_takes_launches_up(pods, monkeypatch):
+    monkeypatch.setattr("orchestrator.gateway.recovery._STORE_SECONDS", 0.01)
+    failures = iter(range(3))
+
+    async def live():
+        here = pods()
+        async with here.running():
+            pod = await here.launch()
+            assert (await pod.chat(talk("go")))[0] == 200
+        lists = here.store.list
+
+        async def away(prefix):
+            if next(failures, None) is not None:
+                msg = "it is away"
+                raise StoreError(msg)
+            return await lists(prefix)
+
+        here.store.list = away
+        async with here.running():
+            return (await pod.chat(talk("go", "answer 0", "on")))[0], (await here.client.seal(pod.launch)).steps
+
+    assert asyncio.run(live()) == (200, 2)
+    assert next(failures, None) is None
 
 
 class _KilledError(OSError):
