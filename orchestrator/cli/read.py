@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 TrialArgument = Annotated[
     str | None,
-    typer.Argument(metavar="[TRIAL]", help="TASK[@AGENT][:N]; the first failure when absent.", show_default=False),
+    typer.Argument(
+        metavar="[TRIAL]",
+        help="TASK[@AGENT][:N]; the first failure, or the only trial, when absent.",
+        show_default=False,
+    ),
 ]
 
 

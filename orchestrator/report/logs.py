@@ -199,7 +199,7 @@ def _tool(kind: str, data: Mapping[str, Any]) -> tuple[str, str]:
         return _content(data.get("id") or data.get("name")), _content(data.get("content", data.get("result")))
     odd = ", ".join(words for name, words in _ODD_CALLS.items() if data.get(name) is False)
     problem = data.get("problem")
-    if problem and odd:
+    if problem and odd and data.get("known") is not False:  # of an unknown tool, the problem says the same again
         odd = f"{odd}: {_content(problem)}"
     return f"{data.get('name')}{f' ({odd})' if odd else ''}", _arguments(data.get("arguments"))
 

@@ -106,12 +106,14 @@ def first_failure(rows: Iterable[TrialRow]) -> TrialRow | None:
 
 
 def resolve_trial(data: RunData, text: str | None) -> TrialId:
-    """Return the trial that ``TASK[@AGENT][:N]`` means; what is left open, or everything, is the first failure.
+    """Return the trial that ``TASK[@AGENT][:N]`` means; what is left open, or everything, is the first failure, or a run's only trial.
 
     Raises SpecError with the nearest name when there is no such trial.
     """
     if text is None:
         found = first_failure(data.rows)
+        if found is None and len(data.rows) == 1:
+            return data.rows[0].trial
         if found is None:
             example = _any(data.rows) if data.rows else "TASK@AGENT:1"
             msg = f"no trial of {data.manifest.run} failed, so name one, for example {example}"

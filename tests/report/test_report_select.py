@@ -110,6 +110,13 @@ def test_a_trial_is_not_found(text, words):
         resolve_trial(demo(), text)
 
 
+def test_the_only_trial_of_a_run_needs_no_name():
+    made = manifest([task("fix", samples=1)], [agent("careful")])
+    trial = TrialId("fix", "careful", 1)
+    assert resolve_trial(assemble(made, [outcome("run-1", trial)], [verdict("run-1", trial)]), None) == trial
+    assert resolve_trial(assemble(made, [], []), None) == trial
+
+
 def test_a_trial_that_never_ran_is_no_failure_to_look_at():
     made = manifest([task("fix", samples=3)], [agent("careful")])
     second = TrialId("fix", "careful", 2)

@@ -103,7 +103,9 @@ function pair(row, names) {
     side ? side.events.map((event) => item(event, side.events[0].t, { run: names[which][0], trial: names[which][1] }, { brief: true })) : h("li.muted.gap", null, "no such step"),
     side?.more ? h("li.muted", null, `${format.plural(side.more, "more event")}`) : null)));
   if (!row.same) fill();
-  const brief = row.sides.map((side) => side?.events.filter((event) => event.type === "tool_call").map((event) => event.title).join(", ")).find(Boolean) ?? "answer";
+  // What a model asked for; a tool of the gateway is seen a second time when it is called, and alone where no model asked.
+  const called = (side, source) => side?.events.filter((event) => event.type === "tool_call" && event.source === source).map((event) => event.title).join(", ");
+  const brief = row.sides.map((side) => called(side, "agent") || called(side, "gateway")).find(Boolean) ?? "answer";
   return h("li.pair", { class: row.same ? "same" : "other" }, h("details", { open: !row.same, ontoggle: fill },
     h("summary", null, h("b", null, `step ${row.sides.map((side) => side?.step ?? format.NONE).join(" / ")}`), h("span.tag", null, title), h("span.muted.cut", null, brief)), body));
 }
