@@ -116,11 +116,11 @@ async def read_json(request: web.BaseRequest, limits: AgentLimits, holding: Hold
     data = await read_body(request, limits.body_bytes, limits.body_seconds, holding.take)
     await holding.share.take(len(data) * _BYTE_SECONDS)
     count = count_values(data, limits.values)
+    await holding.share.take(min(count, limits.values) * _VALUE_SECONDS)  # counting them costs as well
     if count > limits.values:
         msg = f"the request body has more than {limits.values} values"
         raise Refusal(413, "request_too_large", msg, finding=True)
     holding.take(count * _VALUE_BYTES)
-    await holding.share.take(count * _VALUE_SECONDS)
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:

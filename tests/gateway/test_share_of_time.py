@@ -8,10 +8,11 @@ import json
 import pytest
 from provider_world import ANSWER, provider
 
-from orchestrator.gateway import body
+from orchestrator.gateway import body as reading
 from orchestrator.gateway.body import Share, is_small
 
 LARGE = {"model": "nobody's", "messages": [{"role": "user", "content": [{"type": "text", "text": "x"}] * 30_000}]}
+TOO_LARGE = {"model": "main", "input": [[1] * 20] * 9000}
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def naps(monkeypatch):
     async def sleep(seconds):
         found.append(round(seconds, 6))
 
-    monkeypatch.setattr(body.asyncio, "sleep", sleep)
+    monkeypatch.setattr(reading.asyncio, "sleep", sleep)
     return found
 
 
@@ -76,11 +77,12 @@ def test_mistakes_without_number_are_not_named_one_by_one(either, arguments):
     assert length < 2000
 
 
-def test_large_bodies_of_one_trial_keep_no_other_waiting(either):
+@pytest.mark.parametrize("body", [LARGE, TOO_LARGE], ids=["large", "too large"])
+def test_large_bodies_of_one_trial_keep_no_other_waiting(either, body):
     """Each takes some tenths of a second to read, and being refused it costs no step."""
 
     async def live():
-        data = json.dumps(LARGE).encode()
+        data = json.dumps(body).encode()
         async with either().running() as here:
             inside, other = await here.launch(1), await here.launch(2)
             flood = [asyncio.create_task(inside.ask("POST", "/v1/chat/completions", data)) for _ in range(16)]
