@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "cli"))
 
 from real_agents import DONE, FIX, LOOK, REAL, Real, events, kept_cache, limited_suite, project, run
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.registry, pytest.mark.timeout(900)]
 
 each = pytest.mark.parametrize("real", REAL, ids=lambda real: real.name)
 
@@ -52,6 +52,7 @@ def test_it_finishes_a_starter_task(real: Real, tmp_path: Path, request: pytest.
     assert [(event["conversation"], event["kept"] > 0) for event in asked] == [(0, False), (0, True), (0, True)]
 
 
+@pytest.mark.slow
 @each
 def test_its_budget_ends_it_whatever_it_does(real: Real, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     file = project(real, tmp_path, kept_cache(request), [real.shell("true")] * 9)
@@ -60,6 +61,7 @@ def test_its_budget_ends_it_whatever_it_does(real: Real, tmp_path: Path, request
     assert (outcome["termination_reason"], outcome["steps"], outcome["ended_as"]) == ("step_cap", 3, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("real", [each for each in REAL if each.name == "claude-code"], ids=lambda real: real.name)
 def test_it_finishes_by_the_tool_of_the_gateway(real: Real, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     ending = {"status": "declined", "message": "Not mine.", "confidence": "high"}

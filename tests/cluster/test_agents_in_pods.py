@@ -15,10 +15,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
 
 from real_agents import DONE, REAL, STARTER, TASK, Real, kept_cache, project
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
+EACH = [pytest.param(real, marks=() if real.name == "claude-code" else pytest.mark.slow, id=real.name) for real in REAL]
+"""One of them whenever there is a cluster, all with ``slow``."""
 
 
-@pytest.mark.parametrize("real", REAL, ids=lambda real: real.name)
+@pytest.mark.parametrize("real", EACH)
 def test_it_finishes_a_starter_task_in_a_pod(
     real: Real, ready: Release, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -43,6 +45,7 @@ def test_it_finishes_a_starter_task_in_a_pod(
     assert [launch["class"] for launch in shown["launches"]] == ["result"]
 
 
+@pytest.mark.slow
 def test_an_endpoint_is_asked_from_a_pod_through_the_gateway(ready: Release, tmp_path: Path) -> None:
     # The release's own canary: a listener that gateways reach and no pod may, which closes every connection.
     file = tmp_path / "remote.yaml"
