@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from real_agents import DONE, FIX, PIP, TASK, orchestrate, reachable
+from real_agents import DONE, FIX, PIP, STARTER, TASK, orchestrate, reachable
 
 from orchestrator.driver.builds import with_builds
 from orchestrator.errors import SpecError
@@ -21,6 +21,8 @@ PRICE = {"input": 1.25, "output": 5}
 """Dollars for a million tokens."""
 TOKENS = ((1200, 80), (1500, 300), (2100, 40))
 """Input and output of each answer."""
+QUESTION = "May the old files be deleted?"
+REPLY = "Yes, delete them."
 BUILD = """
 export PIP_QUIET=1
 python3 -m pip --python "$PYTHON" install --no-deps --require-hashes --only-binary :all: --no-compile --target packages -r requirements.txt
@@ -62,19 +64,20 @@ class Client:
 
     @property
     def calls(self) -> list[tuple[str, dict[str, Any]]]:
-        """The calls of the model, in order; the first two are of one answer."""
-        made = [("shell", {"command": f"cat {file}"}) for file in ("docs/config-v2.md", "config/service.ini")]
-        made.append(("shell", {"command": FIX}))
-        if self.finishes:
-            made.append(("finish", {"status": "completed", "message": DONE, "confidence": "high"}))
-        return made
+        """The calls of the model, in order; those before the last shell are of one answer."""
+        look, more, fix = [("shell", {"command": each}) for each in ("cat docs/config-v2.md", "cat config/*.ini", FIX)]
+        if not self.finishes:
+            return [look, more, fix]
+        finish = ("finish", {"status": "completed", "message": DONE, "confidence": "high"})
+        return [look, ("ask_user", {"question": QUESTION}), more, fix, finish]
 
     def turns(self) -> list[dict[str, Any]]:
         usage = [{"usage": {"input": taken, "output": given}} for taken, given in TOKENS]
-        look, more, fix, *end = [{"name": name, "arguments": arguments} for name, arguments in self.calls]
+        calls = [{"name": name, "arguments": arguments} for name, arguments in self.calls]
+        end = [calls.pop()] if self.finishes else []
         return [
-            {"text": "Let me look.", "calls": [look, more], **usage[0]},
-            {"calls": [fix], "expect": "orange", **usage[1]},
+            {"text": "Let me look.", "calls": calls[:-1], **usage[0]},
+            {"calls": calls[-1:], "expect": "orange", **usage[1]},
             {**({"calls": end} if end else {"text": DONE}), "expect": "exit code 0", **usage[2]},
         ]
 
@@ -115,6 +118,18 @@ def clients_project(folder: Path, cache: Path, clients: Sequence[Client] = CLIEN
     return [word for file in files for word in ("--agent", str(file))]
 
 
+def asking_suite(folder: Path) -> Path:
+    """Return a suite of the task alone, with a user who can be asked."""
+    suite = folder / "asking"
+    shutil.copytree(STARTER / TASK, suite / TASK)
+    (suite / "suite.yaml").write_text("id: asking\ndefaults:\n  environment: {requires: [python3]}\n")
+    replies = [{"id": "deletion", "mentions": [["deleted"]], "say": REPLY}]
+    (suite / TASK / "user.yaml").write_text(json.dumps({"replies": replies}))
+    with (suite / TASK / "task.yaml").open("a") as file:
+        file.write("user: {mode: scripted, replies: user.yaml, max_turns: 3}\n")
+    return suite
+
+
 def _agent_file(folder: Path, client: Client) -> Path:
     scripts = folder / f"scripts-{client.agent}"
     scripts.mkdir()
@@ -144,18 +159,13 @@ def check_trial(client: Client, shown: dict[str, Any], events: Sequence[dict[str
     assert (outcome["models"], outcome["findings"]) == (["careful"], [])
     spent = {name: amount for name, amount in outcome["usage"].items() if amount}
     assert spent == {"uncached_input": 4800, "output": 420, "cost_nano_usd": cost}
+    asked = [{"question": QUESTION, "reply": "deletion"}] if client.finishes else []
+    assert outcome["questions"] == asked
     _check_models(client, events)
     _check_calls(client, events)
     assert [event["seq"] for event in events] == list(range(len(events)))
-    seal = events[-1]
-    assert (
-        seal["type"],
-        seal["steps"],
-        seal["tool_calls"],
-        seal["tokens"],
-        seal["cost_nano_usd"],
-        seal["stopped"],
-    ) == (*("seal", len(TOKENS), len(client.calls), 5220, cost, None),)
+    sealed = {"type": "seal", "steps": len(TOKENS), "tool_calls": len(client.calls), "tokens": 5220, "stopped": None}
+    assert events[-1] == events[-1] | sealed | {"cost_nano_usd": cost}
     unwanted = {"refusal", "finding", "model_error", "budget", "egress"}
     assert not [event for event in events if event["type"] in unwanted]
 
@@ -166,7 +176,7 @@ def _check_models(client: Client, events: Sequence[dict[str, Any]]) -> None:
     entries = [(each["endpoint"], each["stream"], each["conversation"], each["model"]) for each in asked]
     assert entries == [(client.endpoint, client.stream, 0, "scripted/careful")] * len(TOKENS)
     assert [each["kept"] for each in asked] == [0, *(each["total"] for each in asked[:-1])]
-    offered = {"shell", "finish"} if client.finishes else {"shell"}
+    offered = {"shell", "finish", "ask_user"} if client.finishes else {"shell"}
     assert {tool["name"] for tool in asked[0]["tools"]} == offered
     assert "tools" not in asked[1]
     answers = [event for event in events if event["type"] == "model_response"]
@@ -182,15 +192,16 @@ def _check_calls(client: Client, events: Sequence[dict[str, Any]]) -> None:
     assert [(each["name"], json.loads(each["arguments"])) for each in made] == client.calls
     assert all(each["known"] and each["valid"] for each in made)
     told = [event for event in events if event["type"] == "tool_result" and event["source"] == "agent"]
-    assert [each["id"] for each in told] == [each["id"] for each in made[:3]]
-    assert ["version 2" in told[0]["content"], "orange" in told[1]["content"]] == [True, True]
-    ran = [event for event in events if event["type"] in {"tool_call", "tool_result", "finish"}]
-    ran = [event for event in ran if event["source"] == "gateway"]
-    if not client.finishes:
-        assert ran == []
-        return
-    call, finish, result = ran
+    assert [each["id"] for each in told] == [each["id"] for each in made if each["name"] != "finish"]
+    assert ["version 2" in told[0]["content"], "orange" in told[-2]["content"]] == [True, True]
+    if client.finishes:
+        assert REPLY in told[1]["content"]
+    own = [event for event in events if event["source"] == "gateway"]
+    ran = [event for event in own if event["type"] == "tool_call"]
     via = "mcp" if client.ending == "mcp" else "http"
-    assert (call["name"], call["arguments"], call["via"], call["valid"]) == (*client.calls[-1], via, True)
-    assert (finish["type"], finish["message"]) == ("finish", DONE)
-    assert (result["call"], result["outcome"]) == (call["seq"], "ok")
+    expected = [(*call, via, True) for call in client.calls if call[0] != "shell"]
+    assert [(each["name"], each["arguments"], each["via"], each["valid"]) for each in ran] == expected
+    results = [event for event in own if event["type"] == "tool_result"]
+    assert [(each["call"], each["outcome"]) for each in results] == [(each["seq"], "ok") for each in ran]
+    finals = [event["message"] for event in own if event["type"] == "finish"]
+    assert finals == ([DONE] if client.finishes else [])

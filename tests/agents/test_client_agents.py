@@ -10,8 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "cli"))
 
-from cli_world import STARTER
-from client_agents import CLIENTS, check_trial, clients_project
+from client_agents import CLIENTS, asking_suite, check_trial, clients_project
 from real_agents import TASK, kept_cache, orchestrate
 
 pytestmark = [pytest.mark.registry, pytest.mark.timeout(600)]
@@ -21,7 +20,7 @@ def test_the_clients_finish_a_starter_task(
     tmp_path: Path, request: pytest.FixtureRequest, subtests: pytest.Subtests
 ) -> None:
     agents = clients_project(tmp_path, kept_cache(request))
-    orchestrate(tmp_path, "submit", STARTER, *agents, "--tasks", TASK, "--samples", "1", "-n", "4", "--yes")
+    orchestrate(tmp_path, "submit", asking_suite(tmp_path), *agents, "--samples", "1", "-n", "4", "--yes")
     for client in CLIENTS:
         trial = f"{TASK}@{client.agent}"
         with subtests.test(client.agent):

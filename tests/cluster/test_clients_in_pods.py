@@ -13,8 +13,8 @@ from installed_world import Release
 sys.path.insert(0, str(Path(__file__).parents[1] / "agents"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
 
-from client_agents import CLIENTS, check_trial, clients_project
-from real_agents import STARTER, TASK, kept_cache
+from client_agents import CLIENTS, asking_suite, check_trial, clients_project
+from real_agents import TASK, kept_cache
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
@@ -24,8 +24,8 @@ def test_the_clients_finish_a_starter_task_in_pods(
 ) -> None:
     agents = clients_project(tmp_path, kept_cache(request))
     runs = Runs(ready)
-    words = ("--backend", "kubernetes", "--tasks", TASK, "--samples", "1", "-n", "4", "--yes", "--detach")
-    done = runs.cli("submit", str(STARTER), *agents, *words, cwd=tmp_path)
+    words = ("--backend", "kubernetes", "--samples", "1", "-n", "4", "--yes", "--detach")
+    done = runs.cli("submit", str(asking_suite(tmp_path)), *agents, *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     run = done.stdout.split()[-1]
     runs.follow(run)
