@@ -66,10 +66,13 @@ REAL = (
 
 @functools.cache
 def reachable(command: tuple[str, ...]) -> bool:
-    """Return whether a registry answers."""
+    """Return whether a registry answers, soon enough to build anything from it."""
     if shutil.which(command[0]) is None:
         return False
-    return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
+    try:
+        return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False
 
 
 def project(
