@@ -49,7 +49,7 @@ class Problem:
     message: str = ""
 
     def __str__(self) -> str:
-        place = self.file if not self.line else f"{self.file}:{self.line}:{self.column}"
+        place = ":".join([self.file, *(str(number) for number in (self.line, self.column) if number)])
         return f"{place}: {self.field}: {self.message}" if self.field else f"{place}: {self.message}"
 
 

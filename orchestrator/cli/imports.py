@@ -133,8 +133,7 @@ def _print(reader: Reader, done: Imported, traces: int) -> None:
 def _print_problems(reader: Reader) -> int:
     """Say what could not be read. Returns the exit code."""
     for problem in reader.problems[:SHOWN]:
-        place = f"{problem.file}:{problem.line}" if problem.line else problem.file
-        print(f"{place}: {problem.message}", file=sys.stderr)
+        print(problem, file=sys.stderr)
     count = len(reader.problems) + reader.more_problems
     if count > SHOWN:
         print(f"… and {count - SHOWN:,} more", file=sys.stderr)

@@ -145,7 +145,7 @@ class Egress:
             raise Refusal(502, "unreachable", msg, close=True) from None
         may = reachable(found, self._config.denied_networks, self._config.allowed_networks)
         if not may:
-            msg = f"{way.host} has no public address, so it is not reached from here"
+            msg = f"{way.host} has no public address, so it is not reached from here, unless the settings allow it ([egress] allowed)"
             raise Refusal(403, "egress_not_public", msg, finding=True, close=True)
         return min(may, key=lambda address: address.version)
 

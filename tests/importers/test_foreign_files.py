@@ -154,3 +154,8 @@ def test_spans_of_something_else_are_said_to_be_that(world):
     traces, reader = world.read(write(world.folder, "a.json", json.dumps(request(*spans))))
     assert traces == []
     assert "gen_ai" in str(reader.problems[0])
+
+
+def test_a_place_names_only_what_is_known_of_it():
+    found = [str(Problem("a", message="m")), str(Problem("a", 3, message="m")), str(Problem("a", 3, 5, "f", "m"))]
+    assert found == ["a: m", "a:3: m", "a:3:5: f: m"]
