@@ -164,6 +164,7 @@ def test_everything_can_be_done_with_the_keyboard(story):
             await page.press("G")
             await page.press("c")
             await page.until("document.querySelector('h1').textContent === 'Compare'")
+            assert await page.run("getComputedStyle(document.getElementById('said')).display") == "none"
             await page.press("Escape")
             await page.until("document.querySelector('.counted')")
             await page.press("Escape")

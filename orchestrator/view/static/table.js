@@ -136,6 +136,7 @@ export function table({ run, sort: first, resort, changed }) {
     if (marked && !same) {
       const [first, left] = marked;
       marked = null;
+      say("");
       go(to("compare", first === run ? [run, left, row.trial] : [first, left, row.trial, run], { q: query, sort }));
       return;
     }
