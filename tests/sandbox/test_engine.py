@@ -108,7 +108,6 @@ def test_refusals_name_what_cannot_be_given_and_the_way_out():
         (Environment(image="python:3.12"), ("python:3.12", "orchestrate images lock")),
         (Environment(image=PINNED, isolation="gvisor"), ("isolation gvisor",)),
         (Environment(image=PINNED, user="root"), ("user: agent",)),
-        (Environment(image=PINNED, network="public"), ("model_only",)),
         (Environment(image=PINNED, workdir="/etc/x"), ("/etc/x", "/workspace")),
         (Environment(image=PINNED, workspace=RepositoryWorkspace(repository="x", commit="82c41d9")), ("repository",)),
     ):

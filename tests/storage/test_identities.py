@@ -116,6 +116,7 @@ SAMPLES = {
     "month": ("2026-01",),
     "sha256": ("0" * 64,),
     "number": (1,),
+    "offset": (0,),
     "hundred": (0,),
     "kind": ("runs", "objects"),
     "step": ("begun", "done"),
