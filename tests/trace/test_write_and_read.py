@@ -168,11 +168,11 @@ def test_agents_that_send_without_end_leave_room_for_the_record_of_others(tmp_pa
 
 def test_what_an_agent_sent_is_never_read_all_at_once():
     head = {"v": 1, "t": 1.0, "source": "gateway", "type": "model_request"}
-    lines = [json.dumps({**head, "seq": number, "messages": [[]] * 20_000}).encode() for number in range(20)]
+    lines = [json.dumps({**head, "seq": number, "messages": [[]] * 20_000}).encode() for number in range(50)]
     data = b"\n".join([*lines, b""])
     tracemalloc.start()
     try:
-        assert sum(1 for _ in each_event(data)) == 20
+        assert sum(1 for _ in each_event(data)) == 50
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
