@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from orchestrator.gateway.clock import WorkingClock, waiting
 from orchestrator.gateway.limiter import LONGEST_PAUSE, Limiter
-from orchestrator.gateway.provider import Provider, ProviderError
+from orchestrator.gateway.provider import MOST_TIMED_OUT, TIMED_OUT, Provider, ProviderError
 
 Answer = TypeVar("Answer")
 
@@ -59,7 +59,7 @@ async def with_retries(
     route: Route, trying: Trying, timing: Timing, attempt: Callable[[int], Awaitable[Answer]]
 ) -> Answer:
     """Return what an attempt returns, which is given its number, from 0. Raises the last ProviderError."""
-    policy = route.provider.retry
+    policy, timed_out = route.provider.retry, 0
     came = time.monotonic()
     for number in range(policy.attempts):
         place = route.limiter.take_free()
@@ -72,7 +72,13 @@ async def with_retries(
             try:
                 answer = await attempt(number)
             except ProviderError as error:
-                is_last = not error.retryable or trying.begun() or number + 1 == policy.attempts
+                timed_out += error.code == TIMED_OUT
+                is_last = (
+                    not error.retryable
+                    or trying.begun()
+                    or number + 1 == policy.attempts
+                    or timed_out == MOST_TIMED_OUT
+                )
                 trying.failed(number, error, is_last)
                 if error.overload:
                     place.overloaded(error.retry_after_s)

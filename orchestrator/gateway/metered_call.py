@@ -17,7 +17,7 @@ from orchestrator.gateway.dialects.base import ServerEvent, StreamError, StreamR
 from orchestrator.gateway.findings import printable
 from orchestrator.gateway.launch import Launch
 from orchestrator.gateway.meter import BudgetSpentError
-from orchestrator.gateway.provider import ModelCall, ProviderError, told_in_stream
+from orchestrator.gateway.provider import TIMED_OUT, ModelCall, ProviderError, told_in_stream
 from orchestrator.gateway.refusal import Refusal
 from orchestrator.gateway.transcript import Answered, Asked
 from orchestrator.gateway.usage import costs_otherwise, estimate
@@ -328,9 +328,21 @@ class MeteredCall:
         }
         if is_last and not (self._shown and self._reader is not None) and error.charged_characters:
             self._charged = self._guess(error.charged_characters)
-        if self._charged is not None:
-            data["tokens"] = self._charged.model_dump(mode="json")
+        used = self._charged
+        if error.code == TIMED_OUT and not self._shown:
+            used = self._timed_out()
+        if used is not None:
+            data["tokens"] = used.model_dump(mode="json")
         self._launch.trajectory.append("model_error", "gateway", data)
+
+    def _timed_out(self) -> Usage:
+        """Count an attempt whose answer nobody waits for any more: by its request, since of the answer nothing is known."""
+        price = self._launch.body.prices.get(self._route.model)
+        used = priced(self._estimate(self._reader.characters if self._reader is not None else 0), price)
+        self._launch.meter.add(used)
+        said = f"an answer of {self._route.model} did not come in time; its request is counted by its size"
+        self._launch.findings.add("call_timed_out", said)
+        return used
 
     async def _tell(self, refusal: Refusal) -> None:
         """Say in a stream that it has failed, once."""

@@ -13,6 +13,12 @@ Service = Endpoint | Literal["count_tokens"]
 """What a provider may offer."""
 
 
+TIMED_OUT = "provider_timeout"
+"""Code of an attempt that was sent and whose answer did not come in time: the provider may have worked, and charges for it."""
+MOST_TIMED_OUT = 2
+"""Attempts of one call that may time out: what takes too long takes as long again, and is paid again."""
+
+
 @dataclass(frozen=True)
 class RetryPolicy:
     """How often a call is tried, and how long to pause between."""

@@ -15,6 +15,7 @@ from orchestrator.gateway.findings import printable
 from orchestrator.gateway.finish import final_answer
 from orchestrator.gateway.launch import Launch
 from orchestrator.gateway.pod import Begun
+from orchestrator.gateway.provider import TIMED_OUT
 from orchestrator.gateway.volume import Absence, Card, CardPod
 from orchestrator.records.state import FinalAnswer
 from orchestrator.records.termination import BudgetReason
@@ -87,7 +88,10 @@ class Recall:
             launch.clock.waited(came - waited, came)
 
     def _error(self, event: Raw) -> None:
-        launch, failure = self._launch, event["failure"]
+        launch, failure, tokens = self._launch, event["failure"], event.get("tokens")
+        is_step = failure not in {None, "aborted"} and event["code"] != TIMED_OUT
+        if tokens is not None:
+            (launch.meter.recall if is_step else launch.meter.add)(Usage.model_validate(tokens))
         if failure is None:
             return
         self._models[event["request"]] = failure
@@ -95,9 +99,6 @@ class Recall:
             launch.request_failure = failure
         if failure in _REQUEST_FAILURES:
             launch.meter.take_side_call()
-        if (tokens := event.get("tokens")) is not None:
-            used = Usage.model_validate(tokens)
-            (launch.meter.add if failure == "aborted" else launch.meter.recall)(used)
 
     def _count_calls(self, names: list[str | None]) -> None:
         """Count what an answer has asked for. What exceeds the limit was not counted: none of the calls of that answer."""

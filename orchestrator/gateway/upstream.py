@@ -25,7 +25,15 @@ from orchestrator.gateway.config import ProviderConfig
 from orchestrator.gateway.dialects.base import Dialect, ServerEvent
 from orchestrator.gateway.dialects.shape import parsed
 from orchestrator.gateway.dialects.sse import EventParser
-from orchestrator.gateway.provider import ModelCall, ProviderError, RetryPolicy, Service, is_ours, is_retryable
+from orchestrator.gateway.provider import (
+    TIMED_OUT,
+    ModelCall,
+    ProviderError,
+    RetryPolicy,
+    Service,
+    is_ours,
+    is_retryable,
+)
 
 MOST_BYTES = 32 << 20
 """Of one answer."""
@@ -168,9 +176,12 @@ class HttpProvider:
                     msg = f"provider {self.name} compressed its answer, which it was not asked for"
                     raise ProviderError(response.status, msg, code="provider_garbled", retryable=True)
                 yield response
+        except aiohttp.ConnectionTimeoutError:
+            msg = f"provider {self.name} could not be reached: no connection came about in time"
+            raise ProviderError(0, msg, code="provider_unreachable", retryable=True) from None
         except TimeoutError:
             msg = f"provider {self.name} was silent for {quiet_s:g} s, or took more than {total_s:g} s in all"
-            raise ProviderError(0, msg, code="provider_timeout", retryable=True) from None
+            raise ProviderError(0, msg, code=TIMED_OUT, retryable=True) from None
         except (aiohttp.ClientError, OSError, ValueError, asyncio.IncompleteReadError) as error:
             msg = f"provider {self.name} could not be reached: {_why(error)}"
             raise ProviderError(0, msg, code="provider_unreachable", retryable=True) from None

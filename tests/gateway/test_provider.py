@@ -157,6 +157,20 @@ def test_a_provider_that_hangs_is_left_and_tried_again(world):
     answers, seal, seen, _ = play(world, [hang, lambda _: ANSWER], timeout_seconds=0.5)
     assert (answers[0][0], len(seen)) == (200, 2)
     assert seal.waiting_s >= 0.5
+    # The provider may have worked on the first one, and charge for it.
+    assert seal.usage.uncached_input > 100 - 60
+    assert seal.steps == 1
+    assert "call_timed_out" in {finding.type for finding in seal.findings}
+
+
+def test_what_never_comes_in_time_is_not_paid_again_and_again(world):
+    async def hang(_request):
+        await asyncio.sleep(30)
+
+    answers, seal, seen, _ = play(world, [hang], timeout_seconds=0.2)
+    assert (answers[0][0], len(seen)) == (502, 2)
+    assert (seal.stopped, seal.steps) == ("model_api_error", 0)
+    assert seal.usage.total > 0
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from orchestrator.gateway.dialects.chat import CHAT
 from orchestrator.gateway.finish import finish_tool
 from orchestrator.gateway.launch import Launch
 from orchestrator.gateway.meter import BudgetSpentError
+from orchestrator.gateway.provider import TIMED_OUT
 from orchestrator.gateway.recall import Recall, go_on
 from orchestrator.gateway.refusal import Refusal
 from orchestrator.gateway.tools import begin_call
@@ -108,6 +109,10 @@ class Played:
         asked = self.ask(number)
         failed = {"request": asked.event, "attempt": 0, "status": 400, "code": None, "message": "no"}
         self.launch.trajectory.append("model_error", "gateway", {**failed, "failure": None, "attempt": 0})
+        used = Usage(uncached_input=5, cost_nano_usd=11)
+        late = {**failed, "code": TIMED_OUT, "failure": None, "tokens": used.model_dump(mode="json")}
+        self.launch.meter.add(used)
+        self.launch.trajectory.append("model_error", "gateway", late)
         if is_last:
             self.launch.request_failure = "model_request_error"
             self.launch.trajectory.append("model_error", "gateway", {**failed, "failure": "model_request_error"})
