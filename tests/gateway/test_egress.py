@@ -16,6 +16,13 @@ from orchestrator.trace.read import read_events
 LOOPBACK = {"egress": {"allowed": ["127.0.0.0/8"], "connect_seconds": 2}}
 
 
+async def closed(writer):
+    """Close a connection, and wait until it is: what is left to the collector shows in another test."""
+    writer.close()
+    with contextlib.suppress(ConnectionError):
+        await writer.wait_closed()
+
+
 @asynccontextmanager
 async def echo():
     """A server outside that says back what it hears, and tells how many came."""
@@ -35,7 +42,7 @@ async def echo():
     finally:
         server.close()
         for writer in seen:
-            writer.close()
+            await closed(writer)
 
 
 def resolver(*answers):
@@ -75,9 +82,7 @@ class Agent:
     async def close(self):
         """Close all."""
         for writer in self._writers:
-            writer.close()
-            with contextlib.suppress(ConnectionError):
-                await writer.wait_closed()
+            await closed(writer)
 
 
 @asynccontextmanager
@@ -262,9 +267,12 @@ def test_a_side_that_does_not_read_stops_the_other(world):
     async def live():
         stuck = asyncio.Event()
 
+        over = asyncio.Event()
+
         async def serve(_reader, writer):
             await stuck.wait()
-            writer.close()
+            await closed(writer)
+            over.set()
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=1024)
         port = server.sockets[0].getsockname()[1]
@@ -281,6 +289,7 @@ def test_a_side_that_does_not_read_stops_the_other(world):
             except TimeoutError:
                 pass
             stuck.set()
+            await over.wait()
             server.close()
             return sent
 
