@@ -36,8 +36,8 @@ _RESOLVERS = 8
 """Threads that ask for names: the system's resolver blocks."""
 _OWN_RESOLVERS = 2
 """Of them for one launch: names whose servers do not answer hold a thread for long."""
-_PIECES = 128
-"""Connections of one launch that are recorded one by one; later ones are only counted in the last event."""
+_RECORDED = 128
+"""Connections of one launch that are recorded one by one; that there were more is a finding."""
 
 
 class SystemResolver:
@@ -130,7 +130,7 @@ class Egress:
         except ValueError as error:
             raise Refusal(400, "invalid_request", f"CONNECT: {printable(str(error))}", close=True) from None
         if not allows(self._rules, host, port):
-            listed = ", ".join(self._launch.body.egress) or "none: the task has no network (environment.network)"
+            listed = ", ".join(self._launch.body.egress)
             msg = f"{printable(host)}:{port} is not one of the hosts that this task may reach ({listed})"
             self._record(Way(host, port), None, "refused", "not listed", time.monotonic())
             raise Refusal(403, "egress_not_allowed", msg, finding=True, close=True)
@@ -162,8 +162,8 @@ class Egress:
             question.exception()
 
     async def _opened(self, request: web.BaseRequest, way: Way, address: Address) -> Tunnel:
-        tunnel = Tunnel(request, self._config.idle_seconds, self._left)
         try:
+            tunnel = Tunnel(request, self._config.idle_seconds, self._left)
             async with asyncio.timeout(self._config.connect_seconds):
                 await tunnel.connect(str(address), way.port)
         except TimeoutError:
@@ -203,9 +203,9 @@ class Egress:
         tunnel: Tunnel | None = None,
     ) -> None:
         self._recorded += 1
-        if self._recorded > _PIECES:
+        if self._recorded > _RECORDED:
             self._launch.findings.add(
-                "egress_uncounted", f"more than {_PIECES} connections; later ones are not recorded one by one"
+                "egress_uncounted", f"more than {_RECORDED} connections; later ones are not recorded one by one"
             )
             return
         self._launch.trajectory.append(

@@ -241,6 +241,33 @@ def test_the_seal_ends_connections_and_records_them(world):
     assert (event["sent"], event["received"], event["reason"]) == (5, 5, "the trial ended")
 
 
+def test_an_agent_that_hangs_up_while_its_host_is_looked_for_ends_nothing(world):
+    """Else an agent could end its trial as a failure of ours, and have another launch."""
+
+    async def live():
+        async with playing(world) as (here, agent), echo() as (port, seen):
+            asked, found = asyncio.Event(), asyncio.Event()
+
+            async def resolve(_host, _port):
+                asked.set()
+                await found.wait()
+                return [ipaddress.ip_address("127.0.0.1")]
+
+            here.registry.resolve = resolve
+            inside = await here.launch(egress=("*:*",))
+            waiting = asyncio.create_task(agent.connect(inside, f"a.example:{port}"))
+            await asyncio.wait_for(asked.wait(), 5)
+            await agent.close()
+            with pytest.raises(asyncio.IncompleteReadError):
+                await waiting
+            await asyncio.sleep(0.05)  # the gateway hears of it
+            found.set()
+            seal = await here.client.seal(inside.launch)
+            return seal.stopped, {finding.type for finding in seal.findings}, seen
+
+    assert asyncio.run(live()) == (None, set(), [])
+
+
 def test_there_are_limits(world):
     """Connections at one time, bytes in all, and stillness."""
     limits = {"connections": 2, "bytes": 1000, "idle_seconds": 0.2}
