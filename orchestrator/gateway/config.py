@@ -9,10 +9,11 @@ from __future__ import annotations
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from orchestrator.errors import SpecError
 from orchestrator.settings import ProviderEndpoint, ProviderType
+from orchestrator.settings.part import NetworkText
 
 
 class CheckedConfig(BaseModel):
@@ -88,9 +89,9 @@ class EgressConfig(CheckedConfig):
 
     enabled: bool = True
     """Whether this gateway can reach anything outside: tasks that need it are refused where not."""
-    allowed: tuple[str, ...] = ()
+    allowed: tuple[NetworkText, ...] = ()
     """Networks (CIDR) that may be reached though they are not public."""
-    denied: tuple[str, ...] = ()
+    denied: tuple[NetworkText, ...] = ()
     """Networks (CIDR) that may not be reached though they are public."""
     connections: int = Field(default=16, gt=0)
     """Connections of one launch at one time."""
@@ -100,13 +101,6 @@ class EgressConfig(CheckedConfig):
     """How long a name may take to be found, and an address to answer."""
     idle_seconds: float = Field(default=300, gt=0)
     """How long a connection may be still."""
-
-    @field_validator("allowed", "denied")
-    @classmethod
-    def _networks(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
-        for text in texts:
-            ip_network(text)
-        return texts
 
     @property
     def allowed_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:

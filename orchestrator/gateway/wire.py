@@ -14,7 +14,7 @@ from orchestrator.records.outcome import Exit
 from orchestrator.records.state import Finding, FrozenState
 from orchestrator.records.termination import BudgetReason, SupervisedLimit
 from orchestrator.settings import Price
-from orchestrator.spec.hosts import HostRule
+from orchestrator.spec.hosts import HostRuleText
 from orchestrator.spec.task import Budgets, User
 
 StopWord = BudgetReason | Literal["model_api_error", "infra_lost"]
@@ -24,11 +24,6 @@ Part = Literal["output", "entries", "changes"]
 
 def _decodable(text: str) -> str:
     base64.b64decode(text, validate=True)  # what it raises is a ValueError
-    return text
-
-
-def _host_rule(text: str) -> str:
-    HostRule.parse(text)
     return text
 
 
@@ -84,7 +79,7 @@ class LaunchBody(LaunchName):
     world: str | None = None
     user: User | None = None
     bundles: tuple[BundleName, ...] = ()
-    egress: tuple[Annotated[str, AfterValidator(_host_rule)], ...] = ()
+    egress: tuple[HostRuleText, ...] = ()
     hosted_tools: tuple[str, ...] = ()
 
     @classmethod

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, SecretStr, StringConstraints, model_validator
+from pydantic import Field, SecretStr, StringConstraints, model_validator
 
 from orchestrator.settings.kubernetes import Kubernetes
-from orchestrator.settings.part import ADDRESS, Part
+from orchestrator.settings.part import ADDRESS, NetworkText, Part
 from orchestrator.settings.price import Price
 
 KNOWN_PROVIDERS = {
@@ -89,14 +88,6 @@ class Limits(Part):
 
 ProviderName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]+$")]
 ModelName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]+/\S+$")]
-
-
-def _network(text: str) -> str:
-    ip_network(text)
-    return text
-
-
-NetworkText = Annotated[str, AfterValidator(_network)]
 
 
 class Egress(Part):

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from ipaddress import ip_network
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 ADDRESS = r"^https?://[^@\s]+$"
 """An address without a user or key in it."""
+
+
+def _network(text: str) -> str:
+    ip_network(text)
+    return text
+
+
+NetworkText = Annotated[str, AfterValidator(_network)]
+"""IP addresses in CIDR form, such as ``10.2.0.0/16``."""
 
 
 class Part(BaseModel):

@@ -10,6 +10,9 @@ import ipaddress
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import AfterValidator
 
 _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
 _ANY = "*"
@@ -40,6 +43,15 @@ class HostRule:
         if not self.below:
             return host == self.host
         return not self.host or host.endswith(f".{self.host}")
+
+
+def _rule(text: str) -> str:
+    HostRule.parse(text)
+    return text
+
+
+HostRuleText = Annotated[str, AfterValidator(_rule)]
+"""A rule as it is written, checked."""
 
 
 def allows(rules: Iterable[HostRule], host: str, port: int) -> bool:

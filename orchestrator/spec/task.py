@@ -6,7 +6,6 @@ import re
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
     AwareDatetime,
     Discriminator,
     Field,
@@ -18,7 +17,7 @@ from pydantic import (
 
 from orchestrator.spec.base import Bytes, Glob, Name, RelativePath, Spec
 from orchestrator.spec.checks import AnyOfCheck, Check, Invariant, Judge, Measure, TraceCheck
-from orchestrator.spec.hosts import HostRule
+from orchestrator.spec.hosts import HostRuleText
 
 RESERVED = {
     "services": "extra containers beside the agent",
@@ -91,15 +90,10 @@ class StateOptions(Spec):
     """Patterns over the workspace that are not frozen. May not cover a checked path."""
 
 
-def _host_rule(text: str) -> str:
-    HostRule.parse(text)
-    return text
-
-
 class AllowlistNetwork(Spec):
     """Some hosts may be reached, through the gateway's logged proxy."""
 
-    allowlist: tuple[Annotated[str, AfterValidator(_host_rule)], ...] = Field(min_length=1)
+    allowlist: tuple[HostRuleText, ...] = Field(min_length=1)
     """``HOST``, ``*.HOST`` or ``*``, each with ``:PORT`` or ``:*``; without a port it means 443."""
 
 
