@@ -55,12 +55,8 @@ class AgentStream:
             else:
                 async with asyncio.timeout(self._left_s):
                     await response.write(data)
-        except TimeoutError:
-            self.gone = self.stalled = True
-            if self._request.transport is not None:
-                self._request.transport.abort()
-        except OSError:
-            self.gone = True
+        except OSError as error:
+            self._give_up(error)
         if (blocked := time.monotonic() - began) > _BLOCKED_SECONDS:
             self._left_s -= blocked
             self.paused_s += blocked
@@ -72,15 +68,19 @@ class AgentStream:
             async with asyncio.timeout(self._left_s):
                 await response.prepare(self._request)
                 await response.write_eof()
-        except TimeoutError:
-            self.gone = self.stalled = True
-            if self._request.transport is not None:
-                self._request.transport.abort()
-        except OSError:
-            self.gone = True
+        except OSError as error:
+            self._give_up(error)
         if self.gone:
             response.force_close()
         return response
+
+    def _give_up(self, error: OSError) -> None:
+        """Take the agent for gone: its connection broke, or, where it was a timeout, it has not read for too long."""
+        self.gone = True
+        if isinstance(error, TimeoutError):
+            self.stalled = True
+            if self._request.transport is not None:
+                self._request.transport.abort()
 
     async def end(self) -> web.StreamResponse:
         """End the answer and return it. It must have begun."""
