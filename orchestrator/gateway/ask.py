@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from orchestrator.gateway.bundled import read_bundled, unusable
 from orchestrator.gateway.findings import printable
 from orchestrator.gateway.launch import Launch
 from orchestrator.gateway.refusal import Refusal
@@ -65,16 +64,14 @@ async def scripted_user(body: LaunchBody, bundles: BundleSource) -> ScriptedUser
     """Return the user of a launch's task; None: there is nobody to ask. Raises Refusal and StoreError."""
     if body.user is None or body.world is None:
         return None
-    folder = await bundles.fetch("world", body.world)
     try:
-        return ScriptedUser(UserScript.model_validate_json(await asyncio.to_thread(_bytes, folder)))
-    except FileNotFoundError:
-        msg = f"task {body.task} has a user and no replies for it in its bundle"
-        raise Refusal(400, "user_missing", msg) from None
+        script = await read_bundled(bundles, body.world, "user.json", UserScript)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        msg = f"the replies of task {body.task} are not usable: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-        raise Refusal(400, "user_unusable", msg) from None
+        raise unusable("user_unusable", f"the replies of task {body.task} are", error) from None
+    if script is None:
+        msg = f"task {body.task} has a user and no replies for it in its bundle"
+        raise Refusal(400, "user_missing", msg)
+    return ScriptedUser(script)
 
 
 def ask_tool(launch: Launch, user: ScriptedUser, most: int) -> Tool:
@@ -128,7 +125,3 @@ def _question(arguments: dict[str, Any]) -> str:
     if problems or not isinstance(question, str):
         raise ArgumentsError("; ".join(problems))
     return question
-
-
-def _bytes(folder: Path) -> bytes:
-    return (folder / "user.json").read_bytes()

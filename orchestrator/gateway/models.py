@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
-from pathlib import Path
 
 import aiohttp
 from pydantic import ValidationError
 
 from orchestrator.gateway.bedrock import BedrockProvider
+from orchestrator.gateway.bundled import read_bundled, unusable
 from orchestrator.gateway.calls import Route
 from orchestrator.gateway.config import ProviderConfig
 from orchestrator.gateway.limiter import Limiter
@@ -70,17 +69,11 @@ class Models:
         if body.scripts is None:
             msg = f"the agent of trial {body.trial} has a scripted model and no scripts"
             raise Refusal(400, "script_missing", msg)
-        folder = await self._bundles.fetch("world", body.scripts)
         try:
-            return Script.model_validate_json(await asyncio.to_thread(_script_bytes, folder, body.task))
-        except FileNotFoundError:
-            msg = f"the agent of trial {body.trial} has no script for task {body.task}"
-            raise Refusal(400, "script_missing", msg) from None
+            script = await read_bundled(self._bundles, body.scripts, f"{body.task}.json", Script)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            msg = f"the script for task {body.task} is not usable: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-            raise Refusal(400, "script_unusable", msg) from None
-
-
-def _script_bytes(folder: Path, task: str) -> bytes:
-    return (folder / f"{task}.json").read_bytes()
+            raise unusable("script_unusable", f"the script for task {body.task} is", error) from None
+        if script is None:
+            msg = f"the agent of trial {body.trial} has no script for task {body.task}"
+            raise Refusal(400, "script_missing", msg)
+        return script
