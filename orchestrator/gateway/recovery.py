@@ -19,6 +19,9 @@ log = logging.getLogger(__name__)
 _AT_ONCE = 4
 """Launches that are taken up at one time: each may hold a line of its trajectory in memory."""
 
+_ASKED_AT_ONCE = 32
+"""Launches that a store is asked about at one time: it may be far away, and nobody is served before all of them are known."""
+
 _STORE_SECONDS = 1.0
 """Pause before a store that did not answer is asked again."""
 
@@ -28,14 +31,22 @@ async def recover(registry: Registry, volume: Volume, trajectories: TrajectoryFa
 
     A store that is away is waited for. Raises StoreError when the volume cannot be read; then nothing is lost, and another process may try.
     """
-    absence, places = volume.absence(), asyncio.Semaphore(_AT_ONCE)
+    absence, places, asking = volume.absence(), asyncio.Semaphore(_AT_ONCE), asyncio.Semaphore(_ASKED_AT_ONCE)
     cards = list(volume.cards())
     # What has no card was never answered for, or is in the store.
     trajectories.keep_only({card if isinstance(card, str) else card.body.id for card in cards})
 
     async def one(card: Card | str) -> Launch | None:
+        if isinstance(card, str):
+            log.error("launch %s is lost: what it is cannot be read", card)
+            registry.give_up(card)
+            return None
+        async with asking:
+            sealed = await _over(registry, volume, card)
+        if sealed is not None:
+            return sealed
         async with places:
-            return await _recovered(registry, volume, trajectories, card, absence)
+            return await _taken_up(registry, volume, trajectories, card, absence)
 
     found = await asyncio.gather(*(one(card) for card in cards))
     volume.begin()
@@ -44,21 +55,22 @@ async def recover(registry: Registry, volume: Volume, trajectories: TrajectoryFa
         log.warning("took up %d launches after %.1f s; %d of them are lost", len(cards), away, lost)
 
 
-async def _recovered(
-    registry: Registry, volume: Volume, trajectories: TrajectoryFactory, card: Card | str, absence: Absence
+async def _over(registry: Registry, volume: Volume, card: Card) -> Launch | None:
+    """Return a launch that is over; None: it is not."""
+    sealed = await _sealed(registry, card)
+    if sealed is None:
+        return None
+    take_card(sealed, card)
+    registry.take_up(sealed)
+    if sealed.pod.delivered.is_set() or card.expires < time.time():
+        volume.drop(sealed.id)
+    return sealed
+
+
+async def _taken_up(
+    registry: Registry, volume: Volume, trajectories: TrajectoryFactory, card: Card, absence: Absence
 ) -> Launch | None:
     """Return a launch as it goes on; None: nothing of it is known any more."""
-    if isinstance(card, str):
-        log.error("launch %s is lost: what it is cannot be read", card)
-        registry.give_up(card)
-        return None
-    sealed = await _sealed(registry, card)
-    if sealed is not None:
-        take_card(sealed, card)
-        registry.take_up(sealed)
-        if sealed.pod.delivered.is_set() or card.expires < time.time():
-            volume.drop(sealed.id)
-        return sealed
     try:
         launch = await _resumed(registry, volume, trajectories, card, absence)
     except (Refusal, StoreError) as error:

@@ -163,6 +163,27 @@ def test_a_store_that_is_away_is_waited_for_by_who_takes_launches_up(pods, monke
     assert next(failures, None) is None
 
 
+def test_a_store_that_is_far_away_is_asked_about_many_launches_at_one_time(pods):
+    many = asyncio.Barrier(12)
+
+    async def live():
+        here = pods()
+        async with here.running():
+            waiting = [await here.launch(n + 1) for n in range(many.parties)]
+        lists = here.store.list
+
+        async def far(prefix):
+            await many.wait()
+            return await lists(prefix)
+
+        here.store.list = far
+        async with asyncio.timeout(20), here.running():
+            here.store.list = lists
+            return [(await here.client.seal(pod.launch)).stopped for pod in waiting]
+
+    assert asyncio.run(live()) == [None] * many.parties
+
+
 class _KilledError(OSError):
     pass
 
