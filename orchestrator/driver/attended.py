@@ -31,6 +31,7 @@ class AttendedBackend:
     channel: int
     name: str
     fetches: bool
+    mounts_images: bool
 
     def refusals(self, environment: Environment) -> list[str]:
         """As of the backend within."""
@@ -40,9 +41,9 @@ class AttendedBackend:
         """As of the backend within."""
         return await self.inner.preflight()
 
-    async def lacking(self, environments: Iterable[Environment]) -> list[str]:
+    async def lacking(self, environments: Iterable[Environment], mounted: Iterable[str] = ()) -> list[str]:
         """As of the backend within."""
-        return await self.inner.lacking(environments)
+        return await self.inner.lacking(environments, mounted)
 
     def claiming(self, run: str, epoch: int) -> AbstractAsyncContextManager[None]:
         """As of the backend within."""
@@ -68,7 +69,7 @@ def attended(backend: SandboxBackend, channel: int) -> AttendedBackend:
     if backend.fetches:
         msg = f"a person's shell needs a sandbox of this machine, which {backend.name} has not; use --backend bubblewrap or container"
         raise RefusedError(msg)
-    return AttendedBackend(backend, channel, backend.name, backend.fetches)
+    return AttendedBackend(backend, channel, backend.name, backend.fetches, backend.mounts_images)
 
 
 class Terminal:

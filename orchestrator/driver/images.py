@@ -173,7 +173,7 @@ def backend_for(loaded: Loaded, settings: Settings) -> str:
     """Return the backend of an order: the one that was asked for, or ``container`` when images are needed and an engine is there."""
     if settings.backend != "auto":
         return settings.backend
-    own = any(agent.agent.placement == "own" for agent in loaded.agents)
+    own = any(agent.agent.system_image is not None for agent in loaded.agents)
     if own or any(needs_image(task.task) for task in loaded.tasks):
         with contextlib.suppress(RefusedError):
             wiring.container_engine(settings)

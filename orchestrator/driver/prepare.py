@@ -103,7 +103,18 @@ async def _images(place: Place, loaded: Loaded) -> tuple[Mapping[str, str], Imag
 async def _check_environments(backend: SandboxBackend, loaded: Loaded) -> None:
     """Raise RefusedError when something that tasks, agents or hidden tests require is not in what their sandboxes are made from."""
     agents = [agent.agent for agent in loaded.agents]
-    refuse(await backend.lacking(_needed(task.task, agents) for task in loaded.tasks))
+    needed = [_needed(task.task, agents) for task in loaded.tasks]
+    refuse(await backend.lacking([*needed, *_own_systems(needed, agents)], _mounted(agents)))
+
+
+def _own_systems(environments: Sequence[Environment], agents: Sequence[Agent]) -> list[Environment]:
+    """Return the environments as they are for agents that bring a system of their own, which need not hold what tasks require."""
+    images = list(dict.fromkeys(agent.system_image for agent in agents if agent.system_image is not None))
+    return [each.model_copy(update={"image": image, "requires": ()}) for image in images for each in environments]
+
+
+def _mounted(agents: Sequence[Agent]) -> list[str]:
+    return [agent.mounted_image for agent in agents if agent.mounted_image is not None]
 
 
 def _needed(task: Task, agents: Sequence[Agent]) -> Environment:
@@ -160,8 +171,10 @@ async def check_pods(place: Place, manifest: RunManifest) -> None:
     """
     if place.backend.name != KUBERNETES or await place.store.list(keys.claims(manifest.run)):
         return
-    tasks = {task.id: task for task, _ in manifest.trials().values()}
-    refuse(await place.backend.lacking(task.environment for task in tasks.values()))
+    trials = manifest.trials().values()
+    environments = list({task.id: task.environment for task, _ in trials}.values())
+    agents = list({agent.name: agent.agent for _, agent in trials}.values())
+    refuse(await place.backend.lacking([*environments, *_own_systems(environments, agents)], _mounted(agents)))
 
 
 def check_resume(

@@ -169,6 +169,8 @@ class SandboxSpec:
     """Programs that must be found; ``python3`` is the interpreter that runs the orchestrator, without its packages."""
     image: str | None = None
     """Pinned container image whose files are the sandbox's system; only backends that run images look at it."""
+    mounted: str | None = None
+    """Pinned container image whose files are seen read-only at ``/agent``; only for backends that say ``mounts_images``."""
     packages: tuple[Path, ...] = ()
     """Python packages of this machine (folders or files) seen read-only as ``/packages/NAME``; never for an
     agent. The grader's runner needs pytest."""
@@ -270,6 +272,11 @@ class SandboxBackend(Protocol):
     """True: sandboxes fetch their bundles from the gateway (``SandboxSpec.bundled``), deliver by themselves (``PodSink``), and outlive the
     process that made them: opening a launch again gives the sandbox that there is. False: all is laid from this machine and ends here."""
 
+    @property
+    def mounts_images(self) -> bool:
+        """Whether the files of an image can be seen in a sandbox of another one (``SandboxSpec.mounted``)."""
+        ...
+
     def refusals(self, environment: Environment) -> list[str]:
         """Return one sentence for each thing that the environment asks and this backend cannot give, with the way out. Empty: it can."""
         ...
@@ -281,8 +288,8 @@ class SandboxBackend(Protocol):
         """
         ...
 
-    async def lacking(self, environments: Iterable[Environment]) -> list[str]:
-        """Look into what sandboxes of these environments are made from, once it is on this machine.
+    async def lacking(self, environments: Iterable[Environment], mounted: Iterable[str] = ()) -> list[str]:
+        """Look into what sandboxes of these environments are made from, once it is on this machine; ``mounted``: images seen in some.
 
         Returns one sentence for each thing that is required and is not there, with the way out.
         """

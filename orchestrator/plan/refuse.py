@@ -15,6 +15,22 @@ _LATER = "is not run by this version"
 _WITHOUT = "is not honoured by this version; take it out"
 
 
+def _placement_refusals(agent: Agent, backend: SandboxBackend) -> list[str]:
+    if agent.image is None:
+        return []
+    if agent.placement == "own" and backend.name == "bubblewrap":
+        return ["placement 'own' needs a backend that runs images; use --backend container or kubernetes"]
+    if agent.placement == "mounted" and not backend.fetches:
+        return ["placement 'mounted' needs a cluster; use --backend kubernetes, or 'bundle' in place of 'image'"]
+    if agent.placement == "mounted" and not backend.mounts_images:
+        msg = (
+            "placement 'mounted': the cluster is not said to mount images as volumes, which Kubernetes 1.35 and later do by themselves; "
+            "have trials.imageVolumes set in the chart (kubernetes.image_volumes), or use 'bundle' in place of 'image'"
+        )
+        return [msg]
+    return [reason for reason in backend.refusals(Environment(image=agent.image)) if reason.startswith("image ")]
+
+
 def task_refusals(task: Task) -> list[str]:
     """Return one sentence for each part of the task that this version does not run. Empty: it runs all of it."""
     present: Sequence[tuple[str, object]] = (
@@ -83,9 +99,6 @@ def refusals(
             if agent.reaches:
                 outside = Environment(network=AllowlistNetwork(allowlist=agent.reaches))
                 reasons += [reason for reason in backend.refusals(outside) if reason.startswith("network:")]
-            if agent.placement == "own" and backend.name == "bubblewrap":
-                reasons.append(
-                    "placement 'own' needs a backend that runs images; use --backend container or kubernetes"
-                )
+            reasons += _placement_refusals(agent, backend)
             found += [f"agent {name}: {reason}" for reason in reasons]
     return found

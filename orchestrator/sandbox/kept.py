@@ -276,6 +276,7 @@ class OnThisMachine:
     """What backends have in common whose sandboxes are made from this machine's folders and end with their process."""
 
     fetches = False
+    mounts_images = False
 
     @contextlib.asynccontextmanager
     async def claiming(self, run: str, epoch: int) -> AsyncIterator[None]:

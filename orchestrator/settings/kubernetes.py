@@ -78,6 +78,8 @@ class Kubernetes(Part):
     """File with the driver's token for the gateways; relative to ``orchestrate.toml``."""
     grader_token_file: Path | None = None
     """File with the driver's token for the grader; relative to ``orchestrate.toml``."""
+    image_volumes: bool = False
+    """Whether the cluster mounts images as volumes, for agents with ``placement: mounted``; refused where not."""
     task_egress: bool = False
     """Whether the gateways may reach other hosts for tasks that list them (``environment.network``); refused where not."""
     denied: tuple[Endpoint, ...] = ()

@@ -37,7 +37,7 @@ _LISTS: set[Where] = {
     *(("egress", name) for name in ("allowed", "denied")),
     *(("kubernetes", name) for name in _KUBERNETES_LISTS),
 }
-_FLAGS: set[Where] = {("kubernetes", "task_egress")}
+_FLAGS: set[Where] = {("kubernetes", "image_volumes"), ("kubernetes", "task_egress")}
 _SETTABLE: tuple[Where, ...] = (
     ("store",),
     ("backend",),

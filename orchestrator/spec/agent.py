@@ -41,11 +41,12 @@ class Agent(Spec):
     bundle: RelativePath | None = None
     """Folder beside the agent file, laid read-only at ``/agent``; with ``build``, what its command starts from."""
     image: str | None = None
-    """Pinned image that holds the agent, for ``placement: own``."""
+    """Pinned image that holds the agent, for ``placement: own`` and ``mounted``."""
     build: str | None = None
     """Shell command that makes the files of ``/agent`` in a copy of ``bundle``; ``orchestrate agents build`` runs it, once."""
-    placement: Literal["sandbox", "own"] = "sandbox"
-    """In the sandbox of the task's image, or in one of the agent's own ``image``; the task's workspace is laid in either."""
+    placement: Literal["sandbox", "own", "mounted"] = "sandbox"
+    """In the sandbox of the task's image, or in one of the agent's own ``image``; the task's workspace is laid in either. ``mounted``: in
+    that of the task's image, with the files of ``image`` read-only at ``/agent``."""
     env: dict[str, str] = Field(default_factory=dict)
     """Environment variables for the program. Not for secrets: keys stay at the gateway."""
     models: dict[str, ModelId] = Field(default_factory=dict)
@@ -94,11 +95,27 @@ class Agent(Spec):
         host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
         return (f"{host}:{parts.port or (443 if parts.scheme == 'https' else 80)}",)
 
+    @property
+    def system_image(self) -> str | None:
+        """The image that the agent runs in instead of the task's."""
+        return self.image if self.placement == "own" else None
+
+    @property
+    def mounted_image(self) -> str | None:
+        """The image whose files are the agent's, in a sandbox of the task's image."""
+        return self.image if self.placement == "mounted" else None
+
     def _placed(self) -> list[str]:
         """Find fault with image and placement, which need each other."""
         if self.image is None:
-            return [] if self.placement == "sandbox" else ["placement 'own' needs 'image'"]
-        problems = [] if self.placement == "own" else ["'image' is for placement 'own'; add it, or take 'image' out"]
+            return [] if self.placement == "sandbox" else [f"placement {self.placement!r} needs 'image'"]
+        problems = []
+        if self.placement == "sandbox":
+            problems.append("'image' is for placement 'own' or 'mounted'; add one of them, or take 'image' out")
+        if self.mounted_image is not None and (self.bundle is not None or self.build is not None):
+            problems.append(
+                "with placement 'mounted' the files of /agent are those of 'image'; take 'bundle' and 'build' out"
+            )
         if not is_pinned(self.image):
             problems.append(
                 f"image {self.image}: its tag can mean another image tomorrow; name it with @sha256:…, or by its id"

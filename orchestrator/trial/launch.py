@@ -89,7 +89,8 @@ def _common(
         env=program.env,
         stdin=program.stdin,
         workdir=environment.workdir,
-        image=planned.agent.agent.image or environment.image,
+        image=planned.agent.agent.system_image or environment.image,
+        mounted=planned.agent.agent.mounted_image,
         requires=tuple(dict.fromkeys((*environment.requires, *program.requires))),
         limits=SandboxLimits(
             cpu=resources.cpu,

@@ -51,7 +51,7 @@ class Client:
     @property
     def endpoint(self) -> str:
         kind = self.name.partition("-")[0]
-        return "chat" if kind == "curl" else kind
+        return "chat" if kind in {"curl", "plain"} else kind
 
     @property
     def stream(self) -> bool:
@@ -98,6 +98,10 @@ CLIENTS = (
 )
 
 
+PLAIN = Client("plain", "http")
+"""The one that needs only Python, for images that hold nothing else."""
+
+
 def clients_project(folder: Path, cache: Path, clients: Sequence[Client] = CLIENTS) -> list[str]:
     """Lay a project with an agent file for each client, and build their files, once for all. Returns the words that name the agents.
 
@@ -131,20 +135,18 @@ def asking_suite(folder: Path) -> Path:
 
 
 def _agent_file(folder: Path, client: Client) -> Path:
-    scripts = folder / f"scripts-{client.agent}"
+    command = ["python3", "-s", "/agent/agent.py", client.name, client.ending]
+    return write_agent(folder, client.agent, client, command=command, bundle="clients/", build=BUILD)
+
+
+def write_agent(folder: Path, name: str, client: Client, **fields: Any) -> Path:
+    """Lay the file of an agent with a client, and what its model says."""
+    scripts = folder / f"scripts-{name}"
     scripts.mkdir()
     (scripts / f"{TASK}.yaml").write_text(json.dumps({"conversations": [{"turns": client.turns()}]}))
-    file = folder / f"{client.agent}.yaml"
-    agent = {
-        "type": "command",
-        "bundle": "clients/",
-        "build": BUILD,
-        "command": ["python3", "-s", "/agent/agent.py", client.name, client.ending],
-        "models": {"main": "scripted/careful"},
-        "scripts": f"{scripts.name}/",
-        "prices": {"scripted/careful": PRICE},
-    }
-    file.write_text(json.dumps(agent))
+    file = folder / f"{name}.yaml"
+    models = {"models": {"main": "scripted/careful"}, "prices": {"scripted/careful": PRICE}}
+    file.write_text(json.dumps({"type": "command", **models, "scripts": f"{scripts.name}/", **fields}))
     return file
 
 

@@ -259,3 +259,18 @@ def test_the_small_values_fit_on_two_processors():
             cpu = str(container["resources"]["requests"].get("cpu", "0m"))
             millis += int(cpu.removesuffix("m")) if cpu.endswith("m") else int(cpu) * 1000
     assert 0 < millis < 1300
+
+
+@pytest.mark.parametrize(
+    ("said", "version", "mounts"),
+    [(None, "1.34.9", False), (None, "1.35.0-eks.1", True), (True, "1.34.9", True), (False, "1.37.0", False)],
+)
+def test_images_are_mounted_where_the_cluster_can(said: bool | None, version: str, mounts: bool) -> None:
+    objects = render({**FULL, "trials": {**FULL["trials"], "imageVolumes": said}}, "--kube-version", version)
+    config = only(objects, "ConfigMap", "orchestrate-driver", "ads-eval")["data"]["orchestrate.toml"]
+    assert f"image_volumes = {str(mounts).lower()}\n" in config
+    policy = only(objects, "ValidatingAdmissionPolicy", "orchestrate-pods")["spec"]["validations"]
+    [rule] = [each["expression"] for each in policy if "@sha256:" in each["expression"]]
+    assert ("in [] &&" in rule) is not mounts
+    assert ("'orchestrate-trials-root'" in rule) is mounts
+    assert "orchestrate-grading" not in rule

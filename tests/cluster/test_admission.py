@@ -62,6 +62,8 @@ def _second_container(**fields: Any) -> Change:
 SECRET = {"secretKeyRef": {"name": "s", "key": "k"}}
 TOKEN = {"serviceAccountToken": {"path": "token", "expirationSeconds": 600}}
 
+DIGEST = "@sha256:" + "1" * 64
+
 FORBIDDEN: dict[str, tuple[Change, str]] = {
     "no net-class": (_label(None), "orchestrate/net-class must be none or gateway"),
     "another net-class": (_label("open"), "orchestrate/net-class must be none or gateway"),
@@ -112,8 +114,12 @@ FORBIDDEN: dict[str, tuple[Change, str]] = {
         "begins with no prefix of the namespace annotation",
     ),
     "foreign image volume": (
-        _volume(image={"reference": "registry.example/data:1", "pullPolicy": "Never"}),
-        "orchestrate: registry.example/data:1 begins with no prefix",
+        _volume(image={"reference": f"registry.example/data{DIGEST}", "pullPolicy": "Never"}),
+        f"orchestrate: registry.example/data{DIGEST} begins with no prefix",
+    ),
+    "image volume that may be another one tomorrow": (
+        _volume(image={"reference": "localhost/data:1"}),
+        "an image volume needs a reference with @sha256:…",
     ),
 }
 
@@ -193,8 +199,9 @@ def test_folders_of_the_node_are_refused(enforced: Release) -> None:
         _volume(configMap={"name": "c"}),
         _volume(projected={"sources": [{"configMap": {"name": "c"}}]}),
         _volume(downwardAPI={"items": [{"path": "a", "fieldRef": {"fieldPath": "metadata.name"}}]}),
+        _volume(image={"reference": f"localhost/data{DIGEST}"}),
     ],
-    ids=["plain", "class none", "emptyDir", "configMap", "projected", "downwardAPI"],
+    ids=["plain", "class none", "emptyDir", "configMap", "projected", "downwardAPI", "image"],
 )
 def test_what_pods_of_agents_need_is_allowed(enforced: Release, change: Change) -> None:
     pod = agent_pod("allowed")
@@ -207,6 +214,9 @@ def test_grading_pods_are_held_to_the_same(enforced: Release) -> None:
     pod = agent_pod("forbidden", shareProcessNamespace=True)
     assert "shareProcessNamespace" in _create(enforced, pod, enforced.grading, "grader").message
     assert _create(enforced, agent_pod("allowed"), enforced.grading, "grader").status == 201
+    mounted = agent_pod("forbidden")
+    _volume(image={"reference": f"localhost/data{DIGEST}"})(mounted)
+    assert "is for the namespaces of trials" in _create(enforced, mounted, enforced.grading, "grader").message
 
 
 def test_an_admin_is_held_to_the_same(enforced: Release) -> None:

@@ -72,6 +72,8 @@ class FaultServer:
         self.quotas: dict[str, Room] = {}
         self.logs: dict[tuple[str, str], bytes] = {}
         """By pod and container."""
+        self.mounts_images = True
+        """False: it is of an earlier version, which does not know image volumes and takes them for empty folders."""
         self.missing: set[str] = set()
         self.terminating: set[str] = set()
         """Namespaces that do not exist, or are being deleted."""
@@ -243,6 +245,11 @@ class FaultServer:
         key: Key = (asked.resource, asked.namespace, name)
         if self.objects.get(key) is not None:
             return status(409, f'{asked.resource} "{name}" already exists', reason="AlreadyExists")
+        if asked.resource == "pods" and not self.mounts_images:
+            volumes = [
+                {"name": each["name"], "emptyDir": {}} if "image" in each else each for each in body["spec"]["volumes"]
+            ]
+            body = {**body, "spec": {**body["spec"], "volumes": volumes}}
         if request.query.get("dryRun"):
             return json(body, 201)
         if asked.resource == "pods":

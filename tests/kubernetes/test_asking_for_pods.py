@@ -22,7 +22,12 @@ PLAIN, OTHER, ROOT = Environment(), Environment(image=IMAGE), Environment(user="
 
 
 def asked(
-    *environments: Environment, fault: str = "", denied: bool = False, settings: Kubernetes = HERE
+    *environments: Environment,
+    mounted: tuple[str, ...] = (),
+    fault: str = "",
+    denied: bool = False,
+    mounts: bool = True,
+    settings: Kubernetes = HERE,
 ) -> tuple[list[str], int, int]:
     """Return what is said, how many requests it took, and how many pods are there afterwards."""
 
@@ -32,13 +37,14 @@ def asked(
                 server.remember(namespace)
             if fault:
                 server.inject(fault, verb="create", resource="pods", times=100)
+            server.mounts_images = mounts
             if denied:
                 server.denied.add(("create", "pods"))
 
             async def connecting() -> Any:
                 return server.connection
 
-            said = await KubernetesBackend(settings, connecting).lacking(environments)
+            said = await KubernetesBackend(settings, connecting).lacking(environments, mounted)
             return said, server.counts["create", "pods"], len(server.pods())
 
     return asyncio.run(ask())
@@ -56,6 +62,18 @@ def test_the_policy_s_sentence_is_told_for_each_kind(fault: str) -> None:
     assert len(said) == 3
     assert said[1].startswith(f"image {IMAGE}, user agent, isolation container: the cluster could not create ")
     assert ", user root, " in said[2]
+
+
+def test_an_image_that_is_mounted_is_asked_for_once() -> None:
+    assert asked(PLAIN, ROOT, mounted=(IMAGE, IMAGE)) == ([], 3, 0)
+    said, _, _ = asked(PLAIN, mounted=(IMAGE,), fault="policy_denies")
+    assert said[1].startswith(f"image {IMAGE}, which is to be mounted: the cluster could not create ")
+
+
+def test_a_cluster_that_would_give_an_empty_folder_for_an_image_is_found_out() -> None:
+    assert asked(PLAIN, mounted=(IMAGE,), mounts=False)[0] == [
+        f"image {IMAGE}: this cluster mounts no images; use 'bundle' in place of 'image' (chart: trials.imageVolumes false)"
+    ]
 
 
 @pytest.mark.parametrize("fault", ["quota", "throttled"])

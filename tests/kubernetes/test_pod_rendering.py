@@ -53,6 +53,7 @@ CASES: dict[str, tuple[Any, Kubernetes]] = {
         SETTINGS,
     ),
     "root": (spec_of("true", user="root", image="registry.example/own@sha256:" + "3" * 64), SETTINGS),
+    "mounted": (spec_of("/agent/run", mounted="registry.example/agent@sha256:" + "4" * 64), SETTINGS),
     "gvisor": (spec_of("true", isolation="gvisor", user="root"), EVERYTHING),
     "everything": (spec_of("true", isolation="vm", exclude=("**/node_modules/**",)), EVERYTHING),
 }

@@ -62,7 +62,7 @@ class WithImage(OnThisMachine):
     async def preflight(self) -> Mapping[str, str]:
         return await self.inner.preflight()
 
-    async def lacking(self, environments: Iterable[Environment]) -> list[str]:
+    async def lacking(self, environments: Iterable[Environment], mounted: Iterable[str] = ()) -> list[str]:
         return await self.inner.lacking(environments)
 
     def open(self, spec: SandboxSpec) -> AbstractAsyncContextManager[Sandbox]:

@@ -420,7 +420,9 @@ def test_amounts_that_no_sum_could_hold_are_refused(agent: Path, write: Write) -
     ("fields", "says"),
     [
         ("placement: own", "placement 'own' needs 'image'"),
-        (f"image: 'x@sha256:{1:064x}'", "'image' is for placement 'own'"),
+        ("placement: mounted", "placement 'mounted' needs 'image'"),
+        (f"image: 'x@sha256:{1:064x}'", "'image' is for placement 'own' or 'mounted'"),
+        (f"placement: mounted\nimage: 'x@sha256:{1:064x}'\nbuild: make", "take 'bundle' and 'build' out"),
         ("placement: own\nimage: 'x:1'", "image x:1: its tag can mean another image tomorrow"),
         ("build: ' '", "'build' is empty"),
         ("adapter: cursor", "adapter"),

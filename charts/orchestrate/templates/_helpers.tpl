@@ -45,6 +45,12 @@ again after an upgrade is not told what only the next version understands. Takes
 {{- $found | toJson -}}
 {{- end -}}
 
+{{/* Whether nodes mount images as volumes: as said, or as the cluster's version has it by itself. */}}
+{{- define "orchestrate.imageVolumes" -}}
+{{- $said := .Values.trials.imageVolumes -}}
+{{- ternary $said (semverCompare ">=1.35-0" .Capabilities.KubeVersion.Version) (kindIs "bool" $said) -}}
+{{- end -}}
+
 {{/* Teams with their namespaces: [{name, namespace, submitters}], as JSON. */}}
 {{- define "orchestrate.teams" -}}
 {{- $found := list -}}

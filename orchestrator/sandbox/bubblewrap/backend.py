@@ -69,7 +69,7 @@ class BubblewrapBackend(OnThisMachine):
             raise RefusedError(msg)
         return labels
 
-    async def lacking(self, environments: Iterable[Environment]) -> list[str]:
+    async def lacking(self, environments: Iterable[Environment], mounted: Iterable[str] = ()) -> list[str]:
         """Return nothing: sandboxes are made from this machine, where ``refusals`` has looked for what is required."""
         return []
 

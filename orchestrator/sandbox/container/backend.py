@@ -106,7 +106,7 @@ class ContainerBackend(OnThisMachine):
             raise RefusedError(msg)
         return {**labels, "kernel": "shared", "engine": f"{self.engine.kind} {version}"}
 
-    async def lacking(self, environments: Iterable[Environment]) -> list[str]:
+    async def lacking(self, environments: Iterable[Environment], mounted: Iterable[str] = ()) -> list[str]:
         """Start each image once and look for what is required in it; an image that cannot be started here is named, too."""
         wanted: dict[str, set[str]] = {}
         for environment in environments:

@@ -20,37 +20,47 @@ _AT_ONE_TIME = 16
 _NOWHERE = "http://127.0.0.1:1"
 
 
-async def refused(api: Api, environments: Iterable[Environment], settings: Kubernetes) -> list[str]:
-    """Return the cluster's sentence for each kind of pod that it refuses, each once.
+async def refused(
+    api: Api, environments: Iterable[Environment], mounted: Iterable[str], settings: Kubernetes
+) -> list[str]:
+    """Return the cluster's sentence for each kind of pod that it refuses, each once; ``mounted``: images that are volumes of pods.
 
     What only says that nobody can tell now, such as a full quota or a server that is away, is no refusal: launches meet and tell it.
     """
     places = asyncio.Semaphore(_AT_ONE_TIME)
     kinds = {_kind(each): each for each in environments}
+    asked: list[tuple[Environment, str | None]] = [(each, None) for each in kinds.values()]
+    # What a cluster says of a volume does not depend on the rest of the pod.
+    asked += [(each, image) for image in dict.fromkeys(mounted) for each in list(kinds.values())[:1]]
 
-    async def ask(environment: Environment) -> str | None:
+    async def ask(environment: Environment, image: str | None) -> str | None:
         async with places:
-            return await _refusal(api, environment, settings)
+            return await _refusal(api, environment, image, settings)
 
-    said = await asyncio.gather(*(ask(each) for each in kinds.values()))
+    said = await asyncio.gather(*(ask(*each) for each in asked))
     return list(dict.fromkeys(each for each in said if each is not None))
 
 
-async def _refusal(api: Api, environment: Environment, settings: Kubernetes) -> str | None:
+async def _refusal(api: Api, environment: Environment, mounted: str | None, settings: Kubernetes) -> str | None:
     namespaces = settings.root_namespaces if environment.user == "root" else settings.namespaces
     if not namespaces:  # `refusals` says so
         return None
     try:
-        await api.create(PODS, namespaces[0], sample(environment, settings), dry_run=True)
+        made = await api.create(PODS, namespaces[0], sample(environment, settings, mounted), dry_run=True)
     except ApiError as error:
         if error.cause not in FOR_A_PERSON:
             return None
+        if mounted is not None:
+            return f"image {mounted}, which is to be mounted: {error}"
         image = environment.image or settings.task_image
         return f"image {image}, user {environment.user}, isolation {environment.isolation}: {error}"
+    if mounted is not None and not any("image" in volume for volume in made["spec"].get("volumes", [])):
+        # A server that does not know the field drops it, and gives an empty folder in its place.
+        return f"image {mounted}: this cluster mounts no images; use 'bundle' in place of 'image' (chart: trials.imageVolumes false)"
     return None
 
 
-def sample(environment: Environment, settings: Kubernetes) -> dict[str, Any]:
+def sample(environment: Environment, settings: Kubernetes, mounted: str | None = None) -> dict[str, Any]:
     """Return a pod as a launch with this environment has it, but for what the agent is. Pure."""
     name = f"asked-{digest(_kind(environment)).rpartition(':')[2][:16]}"
     resources = environment.resources
@@ -68,6 +78,7 @@ def sample(environment: Environment, settings: Kubernetes) -> dict[str, Any]:
         limits=limits,
         workdir=environment.workdir,
         image=environment.image,
+        mounted=mounted,
         door=door,
         sink=PodSink(launch=name, token=""),
         isolation=environment.isolation,

@@ -54,6 +54,7 @@ class KubernetesBackend:
     ) -> None:
         """Take the settings; ``connecting`` finds the cluster, as the settings say when absent."""
         self._settings = settings
+        self.mounts_images = settings.image_volumes
         self._connecting = connecting or (lambda: connect(context=settings.context))
         self._pace = pace or Pace()
         self._beat = beat
@@ -118,7 +119,7 @@ class KubernetesBackend:
             raise RefusedError(msg)
         return {"limits": _LIMITS, "cluster": version.git}
 
-    async def lacking(self, environments: Iterable[Environment]) -> list[str]:
+    async def lacking(self, environments: Iterable[Environment], mounted: Iterable[str] = ()) -> list[str]:
         """Return what the cluster says of pods of these environments that it refuses, asked without making any. Raises ApiError.
 
         Who makes no pods cannot ask: where a Job drives the run, its own account does. What an image lacks is found when a pod starts: a
@@ -127,7 +128,7 @@ class KubernetesBackend:
         if self._settings.driver != "here":
             return []
         async with Api(await self._connecting()) as api:
-            return await refused(api, environments, self._settings)
+            return await refused(api, environments, mounted, self._settings)
 
     @contextlib.asynccontextmanager
     async def claiming(self, run: str, epoch: int) -> AsyncIterator[None]:

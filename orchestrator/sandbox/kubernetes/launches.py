@@ -84,6 +84,7 @@ class RunPods:
     def __init__(self, backend: SandboxBackend, means: Means) -> None:
         self._backend = backend
         self._means = means
+        self.mounts_images = means.settings.image_volumes
         self._burials: set[asyncio.Task[None]] = set()
 
     @contextlib.asynccontextmanager
@@ -270,9 +271,9 @@ class RunPods:
         """As the backend says."""
         return await self._backend.preflight()
 
-    async def lacking(self, environments: Iterable[Environment]) -> list[str]:
+    async def lacking(self, environments: Iterable[Environment], mounted: Iterable[str] = ()) -> list[str]:
         """As the backend says."""
-        return await self._backend.lacking(environments)
+        return await self._backend.lacking(environments, mounted)
 
     def claiming(self, run: str, epoch: int) -> contextlib.AbstractAsyncContextManager[None]:
         """As the backend says."""

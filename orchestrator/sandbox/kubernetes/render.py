@@ -32,6 +32,9 @@ METADATA_TARGET = "169.254.169.254:80"
 TAKEN = ("/ctl", "/log", "/output", "/task", "/memory", "/agent", "/solution", "/tmp", HOME, "/proc", "/sys", "/dev")  # noqa: S108 - the pod's own
 """Places of the agent's container that no workspace can have."""
 
+AGENT_FILES = "/agent"
+"""Where an agent finds its own files."""
+
 _PLAN_BYTES = 120 << 10
 """A variable of a process holds no more."""
 _OWN_PROGRAMS = ("react", "http")
@@ -89,6 +92,8 @@ def check(spec: SandboxSpec) -> None:
         problems.append("a zero byte in command, environment or workdir")
     problems += [f"input {item.source} is on this machine, and pods fetch theirs" for item in _strangers(spec)]
     problems += [f"input target {item.target!r} is not a folder directly below /" for item in _misplaced(spec)]
+    if spec.mounted is not None and AGENT_FILES in _input_targets(spec):
+        problems.append(f"files and the image {spec.mounted} for {AGENT_FILES}")
     if spec.packages or spec.channel is not None:
         problems.append("packages and channel are for sandboxes of this machine")
     if problems:
@@ -312,6 +317,7 @@ def _agent(spec: SandboxSpec, door: PodDoor, settings: Kubernetes) -> dict[str, 
             _mount("ctl", "/ctl", read_only=True),
             _mount("log", "/log"),
             *(_mount("inputs", target, read_only=True, sub_path=target[1:]) for target in _input_targets(spec)),
+            *([] if spec.mounted is None else [_mount(names.IMAGE_VOLUME, AGENT_FILES, read_only=True)]),
             _mount("workspace", os.path.normpath(spec.workdir)),
             _mount("output", "/output"),
             _mount("tmp", "/tmp"),  # noqa: S108 - the pod's own
@@ -388,7 +394,10 @@ def _volumes(spec: SandboxSpec) -> list[dict[str, Any]]:
         "tmp": disk,
         "home": disk,
     }
-    return [{"name": name, "emptyDir": {"sizeLimit": size}} for name, size in sizes.items()]
+    found: list[dict[str, Any]] = [{"name": name, "emptyDir": {"sizeLimit": size}} for name, size in sizes.items()]
+    if spec.mounted is not None:
+        found.append({"name": names.IMAGE_VOLUME, "image": {"reference": spec.mounted, "pullPolicy": "IfNotPresent"}})
+    return found
 
 
 def _mount(volume: str, path: str, *, read_only: bool = False, sub_path: str | None = None) -> dict[str, Any]:

@@ -261,7 +261,16 @@ class McpTools:
         return "".join(part.text for part in result.content)
 
 
+class Plain(Chat):
+    """Nothing but Python."""
+
+    async def ask(self):
+        answer = json.loads(HttpTools().ask("/v1/chat/completions", self.body()))
+        return self.taken(answer["choices"][0]["message"])
+
+
 CLIENTS = {
+    "plain": Plain,
     "chat": Chat,
     "chat-async": AsyncChat,
     "chat-stream": StreamedChat,
