@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Awaitable, Callable, Hashable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from orchestrator.gateway.clock import WorkingClock, waiting
@@ -53,14 +53,32 @@ class Timing:
     """For a place, in pauses, and in attempts that failed."""
     seconds: float = 0.0
     """Of the last attempt."""
+    is_silence: bool = False
+    """What is too late was silent: only a stream tells a long answer from none."""
+    hung: list[tuple[float, float]] = field(default_factory=list)
+    """When attempts were waited for whose answers did not come in time."""
+
+    def in_vain(self, took_s: float) -> list[tuple[float, float]]:
+        """Return those of ``hung`` that were waiting, where the answer took so long in the end.
+
+        One that takes as long as was waited for it is a long one, and an agent may ask for it: its provider has not hung.
+        """
+        return [(begin, end) for begin, end in self.hung if self.is_silence or took_s < end - begin]
+
+    def answered(self, took_s: float) -> None:
+        """Note that the answer has come, after so long."""
+        self.seconds = took_s
+        waited = set(self.in_vain(took_s))
+        self.waited_s -= sum(end - begin for begin, end in self.hung if (begin, end) not in waited)
 
 
 async def with_retries(
     route: Route, trying: Trying, timing: Timing, attempt: Callable[[int], Awaitable[Answer]]
 ) -> Answer:
     """Return what an attempt returns, which is given its number, from 0. Raises the last ProviderError."""
-    policy, timed_out = route.provider.retry, 0
+    policy = route.provider.retry
     came = time.monotonic()
+    hung = timing.hung
     for number in range(policy.attempts):
         place = route.limiter.take_free()
         if place is None:
@@ -72,23 +90,25 @@ async def with_retries(
             try:
                 answer = await attempt(number)
             except ProviderError as error:
-                timed_out += error.code == TIMED_OUT
+                hung += [(began, time.monotonic())] if error.code == TIMED_OUT else []
                 is_last = (
                     not error.retryable
                     or trying.begun()
                     or number + 1 == policy.attempts
-                    or timed_out == MOST_TIMED_OUT
+                    or len(hung) == MOST_TIMED_OUT
                 )
                 trying.failed(number, error, is_last)
                 if error.overload:
                     place.overloaded(error.retry_after_s)
-                if error.ours and not trying.begun():
+                if error.ours and not trying.begun() and error.code != TIMED_OUT:
                     trying.clock.waited(began, time.monotonic())
                 if is_last:
+                    _wait(trying.clock, hung)
                     raise
                 pause = _pause(policy.backoff_seconds, number, error)
             else:
                 place.fine()
+                _wait(trying.clock, timing.in_vain(time.monotonic() - began))
                 return answer
             finally:
                 timing.seconds = time.monotonic() - began
@@ -96,6 +116,11 @@ async def with_retries(
             await asyncio.sleep(pause)
     msg = "a provider must allow one attempt"
     raise AssertionError(msg)
+
+
+def _wait(clock: WorkingClock, spans: Iterable[tuple[float, float]]) -> None:
+    for begin, end in spans:
+        clock.waited(begin, end)
 
 
 async def once(route: Route, trying: Trying, attempt: Callable[[], Awaitable[Answer]]) -> Answer:

@@ -78,6 +78,8 @@ class Launch:
         self.findings = Findings(self._found)
         self.tools = Toolbox()  # what the gateway offers beside models
         self.models: set[str] = set()
+        self.long_answers: set[str] = set()
+        """Models that have needed longer for a whole answer than one is waited for."""
         self.stop = asyncio.Event()
         """Set when the sandbox should be ended."""
         self.pod = LaunchPod(body.id, config.limits)

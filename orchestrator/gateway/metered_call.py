@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from typing import Any, Literal
 
 import orjson
@@ -17,7 +18,7 @@ from orchestrator.gateway.dialects.base import ServerEvent, StreamError, StreamR
 from orchestrator.gateway.findings import printable
 from orchestrator.gateway.launch import Launch
 from orchestrator.gateway.meter import BudgetSpentError
-from orchestrator.gateway.provider import TIMED_OUT, ModelCall, ProviderError, told_in_stream
+from orchestrator.gateway.provider import GARBLED, TIMED_OUT, ModelCall, ProviderError, told_in_stream
 from orchestrator.gateway.refusal import Refusal
 from orchestrator.gateway.transcript import Answered, Asked
 from orchestrator.gateway.usage import costs_otherwise, estimate
@@ -50,7 +51,7 @@ class MeteredCall:
         self._call = call
         self._stream = stream
         self._is_stream = call.body.get("stream") is True and call.dialect.name != "embeddings"
-        self._timing = Timing()
+        self._timing = Timing(is_silence=self._is_stream)
         self._reader: StreamReader | None = None
         self._began = 0.0
         self._first_token_s: float | None = None
@@ -65,6 +66,10 @@ class MeteredCall:
         self._number = 0
         """Of the attempt, from 0."""
         self._asked: Asked | None = None
+        self._by_stream = route.model in launch.long_answers and self._may_be_streamed
+        """A whole answer is asked for as a stream and put together here: as long as something comes, nothing has failed."""
+        self._hung_s: float | None = None
+        """How long an attempt was waited for in vain."""
         self._charged: Usage | None = None
         """What was used by a call that has failed and is charged all the same."""
 
@@ -119,9 +124,16 @@ class MeteredCall:
             raise budget_refusal(self._launch, spent) from None
         self._began = time.monotonic()
 
+    @property
+    def _may_be_streamed(self) -> bool:
+        return not self._is_stream and self._call.dialect.name != "embeddings"
+
     async def _whole(self, number: int) -> dict[str, Any]:
         self._begin()
-        answer = await self._route.provider.attempt(self._numbered(number))
+        if self._by_stream:
+            answer = await self._put_together(number)
+        else:
+            answer = await self._route.provider.attempt(self._numbered(number))
         calls = await self._record(answer)
         try:
             self._launch.meter.take_tool_calls(len(calls))
@@ -129,6 +141,27 @@ class MeteredCall:
             raise budget_refusal(self._launch, spent) from None
         self._launch.tools.announced(calls)
         return answer
+
+    async def _put_together(self, number: int) -> dict[str, Any]:
+        """Return a whole answer that comes as a stream.
+
+        A whole one that does not come in time may be long, which is the agent's choice, or its provider may hang. A stream tells which:
+        its time-out is one of silence.
+        """
+        call = replace(self._numbered(number), body={**self._call.body, "stream": True})
+        self._reader = reader = call.dialect.reader(call.body)
+        try:
+            async with aclosing(self._route.provider.stream(call)) as parts:
+                await self._follow(reader, parts)
+        except ProviderError as error:
+            if self._hung_s is None or error.context or (error.ours and error.code != GARBLED):
+                raise
+            self._by_stream = False  # it was not the agent who asked for a stream
+            msg = f"{error.message}; it was asked for a stream since the answer had not come in time"
+            raise ProviderError(error.status, msg, code="provider_streams_not", retryable=True) from None
+        if self._hung_s is not None and time.monotonic() - self._began >= self._hung_s:
+            self._launch.long_answers.add(self._route.model)
+        return reader.answer()
 
     async def _streamed(self, number: int) -> None:
         self._begin()
@@ -174,7 +207,7 @@ class MeteredCall:
                 frames = reader.take(event)
                 if self._first_token_s is None and reader.characters + reader.calls:
                     self._first_token_s = time.monotonic() - self._began
-                if reader.calls > self._counted:
+                if self._is_stream and reader.calls > self._counted:
                     self._count_calls(reader)
                 if self._spent is None:
                     shown += frames
@@ -200,6 +233,8 @@ class MeteredCall:
 
     async def _show(self, shown: list[ServerEvent]) -> None:
         """Give the agent a part of the answer. Raises ProviderError when nobody has read it for too long."""
+        if not self._is_stream:
+            return
         self._launch.trajectory.hand_over()  # whatever becomes of this process, the one after it knows that this call was made
         await self._stream.send(shown)
         if self._spent is not None and self._stream.begun:
@@ -227,7 +262,7 @@ class MeteredCall:
         usage, estimated = self._usage(answer, reply.tokens, broken=broken)
         self._settled = True
         await launch.meter.settle(usage)
-        self._timing.seconds = time.monotonic() - self._began
+        self._timing.answered(time.monotonic() - self._began)
         answered = Answered(
             reply=reply,
             usage=usage,
@@ -331,6 +366,7 @@ class MeteredCall:
         used = self._charged
         if error.code == TIMED_OUT and not self._shown:
             used = self._timed_out()
+            self._by_stream, self._hung_s = self._may_be_streamed, time.monotonic() - self._began
         if used is not None:
             data["tokens"] = used.model_dump(mode="json")
         self._launch.trajectory.append("model_error", "gateway", data)

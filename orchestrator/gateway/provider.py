@@ -15,6 +15,8 @@ Service = Endpoint | Literal["count_tokens"]
 
 TIMED_OUT = "provider_timeout"
 """Code of an attempt that was sent and whose answer did not come in time: the provider may have worked, and charges for it."""
+GARBLED = "provider_garbled"
+"""Code of an answer that is none."""
 MOST_TIMED_OUT = 2
 """Attempts of one call that may time out: what takes too long takes as long again, and is paid again."""
 

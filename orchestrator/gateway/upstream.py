@@ -26,6 +26,7 @@ from orchestrator.gateway.dialects.base import Dialect, ServerEvent
 from orchestrator.gateway.dialects.shape import parsed
 from orchestrator.gateway.dialects.sse import EventParser
 from orchestrator.gateway.provider import (
+    GARBLED,
     TIMED_OUT,
     ModelCall,
     ProviderError,
@@ -111,7 +112,7 @@ class HttpProvider:
                 raise self._error(response, await self._read(response))
             if "json" in response.content_type:
                 msg = f"provider {self.name} did not stream its answer"
-                raise ProviderError(200, msg, code="provider_garbled", retryable=True)
+                raise ProviderError(200, msg, code=GARBLED, retryable=True)
             decoder = self.decoder()
             async for data in response.content.iter_any():
                 size += len(data)
@@ -124,7 +125,7 @@ class HttpProvider:
                         events = decoder.feed(data[begin : begin + _FED_BYTES])
                     except ValueError:
                         msg = f"provider {self.name} sent something that is no stream of events"
-                        raise ProviderError(200, msg, code="provider_garbled", retryable=True) from None
+                        raise ProviderError(200, msg, code=GARBLED, retryable=True) from None
                     if events:
                         yield self._hidden(events)
             if (last := decoder.end()) is not None:
@@ -174,7 +175,7 @@ class HttpProvider:
             ) as response:
                 if response.headers.get("Content-Encoding", "identity").lower() != "identity":
                     msg = f"provider {self.name} compressed its answer, which it was not asked for"
-                    raise ProviderError(response.status, msg, code="provider_garbled", retryable=True)
+                    raise ProviderError(response.status, msg, code=GARBLED, retryable=True)
                 yield response
         except aiohttp.ConnectionTimeoutError:
             msg = f"provider {self.name} could not be reached: no connection came about in time"
@@ -201,10 +202,10 @@ class HttpProvider:
             value = parsed(self._hide(data))
         except ValueError:
             msg = f"provider {self.name} sent an answer that is not JSON ({len(data)} bytes)"
-            raise ProviderError(200, msg, code="provider_garbled", retryable=True) from None
+            raise ProviderError(200, msg, code=GARBLED, retryable=True) from None
         if not isinstance(value, dict) or not is_answer(value):
             msg = f"provider {self.name} sent an answer that is none of this API"
-            raise ProviderError(200, msg, code="provider_garbled", retryable=True)
+            raise ProviderError(200, msg, code=GARBLED, retryable=True)
         if not within_depth(value, MOST_DEPTH):
             raise too_deep(self.name, len(data))
         return value
