@@ -26,12 +26,14 @@ from orchestrator.gateway.dialects.base import Dialect, ServerEvent
 from orchestrator.gateway.dialects.shape import parsed
 from orchestrator.gateway.dialects.sse import EventParser
 from orchestrator.gateway.provider import (
+    FLAGGED,
     GARBLED,
     TIMED_OUT,
     ModelCall,
     ProviderError,
     RetryPolicy,
     Service,
+    is_by_request,
     is_ours,
     is_retryable,
 )
@@ -215,6 +217,11 @@ class HttpProvider:
         message, code = f"provider {self.name} answered with status {status}", None
         said, word = _said(data)
         ours = is_ours(status) or any(words in said.lower() for words in _UNPAID)
+        if ours and is_by_request(status, word, said):
+            ours, status = (
+                False,
+                413 if is_retryable(status) else status,
+            )  # clients try again what may pass, and this never does
         if not ours:
             message += f": {said}" if said else ""
             code = word
@@ -297,6 +304,9 @@ def _said(data: bytes) -> tuple[str, str | None]:
     if not isinstance(error, dict):
         return "", None
     message, code = error.get("message"), error.get("code") or error.get("type")
+    more = error.get("metadata")
+    if not isinstance(code, str) and isinstance(more, dict) and "flagged_input" in more:
+        code = FLAGGED
     return (
         message[:_MOST_MESSAGE] if isinstance(message, str) else "",
         code[:100] if isinstance(code, str) else None,

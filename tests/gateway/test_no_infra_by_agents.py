@@ -112,13 +112,17 @@ def test_words_for_failures_in_streams(code, ours):
         (r'"\ud83d\ude00\ud83d"', "\U0001f600\ufffd"),
         (r'"\\ud800 \ud800 \\\ud800"', "\\ud800 \ufffd \\\ufffd"),
         (r'{"\uDBFF": 1}', {"\ufffd": 1}),
+        (
+            r'{"NaN": [NaN, -Infinity, "a NaN \" NaN", "\\", Infinity, 1]}',
+            {"NaN": [None, None, 'a NaN " NaN', "\\", None, 1]},
+        ),
     ],
 )
-def test_half_pairs_are_mended(text, means):
+def test_what_models_can_be_made_to_write_is_mended(text, means):
     assert parsed(text.encode()) == means
 
 
-@pytest.mark.parametrize("text", ["", "{", r'"\u12"', r'"\ud800', "NaN"])
+@pytest.mark.parametrize("text", ["", "{", r'"\u12"', r'"\ud800', '{"a": NaN', "nan"])
 def test_what_is_no_json_stays_none(text):
     with pytest.raises(ValueError, match=r"."):
         parsed(text.encode())
@@ -180,3 +184,57 @@ def test_a_stream_that_a_provider_gives_up_for_a_reader_who_pauses(world, monkey
     assert b"model_api_error" not in answer
     assert (seal.stopped, seal.steps) == ("model_request_error", 1)
     assert "slow_reader" in {finding.type for finding in seal.findings}
+
+
+TOO_LARGE = "Request too large for gpt-x (for limit gpt-x) in organization org-a on tokens per min (TPM): Limit 30000, Requested {}. Less."
+NOW_AND_THEN = "Rate limit reached for gpt-x in organization org-a on tokens per min (TPM): Limit 30000, Used 29000, Requested 3000."
+
+
+def refused(status, **error):
+    return lambda _request: web.json_response({"error": error}, status=status)
+
+
+@pytest.mark.parametrize(
+    ("step", "stopped", "tries"),
+    [
+        (
+            refused(429, code="rate_limit_exceeded", type="tokens", message=TOO_LARGE.format(61337)),
+            "model_request_error",
+            1,
+        ),
+        (
+            refused(429, code="rate_limit_exceeded", type="tokens", message=TOO_LARGE.format(29999)),
+            "model_api_error",
+            5,
+        ),
+        (refused(429, code="rate_limit_exceeded", type="tokens", message=NOW_AND_THEN), "model_api_error", 5),
+        (refused(429, code="insufficient_quota", message=TOO_LARGE.format(61337)), "model_api_error", 5),
+        (refused(429, code="rate_limit_exceeded", message="go: " + TOO_LARGE.format(61337)), "model_api_error", 5),
+        (
+            refused(403, code=403, message="flagged", metadata={"flagged_input": "go", "reasons": ["x"]}),
+            "model_request_error",
+            1,
+        ),
+        (refused(403, code="content_policy_violation", message="no"), "model_request_error", 1),
+        (refused(403, type="permission_error", message="content_policy"), "model_api_error", 1),
+        (refused(403, code=403, message="flagged_input"), "model_api_error", 1),
+        (refused(401, code="content_filter", message="no"), "model_api_error", 1),
+    ],
+)
+def test_what_never_passes_is_the_requests_and_the_rest_is_ours(world, step, stopped, tries):
+    [(status, answer)], seal, seen = asked(world, [step])
+    assert (seal.stopped, seen) == (stopped, tries)
+    assert status == (502 if stopped == "model_api_error" else 413 if "Requested" in answer.decode() else 403)
+
+
+def test_log_probabilities_that_are_no_numbers_are_null(world):
+    body = json.dumps(
+        {
+            "id": "x",
+            "model": "m",
+            "choices": [{"index": 0, "message": {"role": "assistant", "content": "a"}, "logprobs": "HERE"}],
+        }
+    )
+    [(status, answer)], seal, seen = asked(world, [told(body.replace('"HERE"', "[-Infinity]"))], logprobs=True)
+    assert (status, seen, seal.stopped) == (200, 1, None)
+    assert json.loads(answer)["choices"][0]["logprobs"] == [None]

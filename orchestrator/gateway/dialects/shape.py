@@ -7,6 +7,7 @@ import binascii
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -33,6 +34,8 @@ _ESCAPE = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
 )
 """An escape in JSON text; its group is half of a surrogate pair."""
+_NO_NUMBER = re.compile(rb'"(?:[^"\\]|\\.)*"|(-?Infinity|NaN)', re.DOTALL)
+"""A text in JSON, or, as its group, a number that is none."""
 _MARKS = ("cache_control", "cache_reference")
 """Keys by which agents say what a provider should cache: they wander from entry to entry while a conversation grows."""
 
@@ -77,11 +80,18 @@ def parsed(data: bytes) -> Any:
     """Return JSON of a provider. Raises ValueError.
 
     Half of a surrogate pair becomes the sign for what cannot be shown: models can be made to write one, and some providers cut pairs.
+    NaN and infinity, which JSON has not and some providers write for log probabilities that an agent asks for, become null.
     """
-    try:
+    with suppress(orjson.JSONDecodeError):
         return orjson.loads(data)
-    except orjson.JSONDecodeError:
-        return orjson.loads(_ESCAPE.sub(_whole, data))
+    whole = _ESCAPE.sub(_whole, data)
+    if b"NaN" not in whole and b"Infinity" not in whole:
+        return orjson.loads(whole)
+    return orjson.loads(_NO_NUMBER.sub(_null, whole))
+
+
+def _null(found: re.Match[bytes]) -> bytes:
+    return b"null" if found[1] else found[0]
 
 
 def _whole(escape: re.Match[bytes]) -> bytes:
