@@ -25,6 +25,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 
@@ -184,3 +185,13 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     """Return ``" (did you mean 'x'?)"`` for the closest valid name, or an empty string when nothing is close."""
     found = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.6)
     return f" (did you mean {found[0]!r}?)" if found else ""
+
+
+def near_path(path: Path) -> str:
+    """Return ``nearest`` for a path that is not there, among what is beside it: as it would have to be typed."""
+    try:
+        names = [each.name for each in path.parent.iterdir() if not each.name.startswith(".")]
+    except OSError:
+        return ""
+    found = difflib.get_close_matches(path.name, names, n=1, cutoff=0.6)
+    return f" (did you mean {str(path.parent / found[0])!r}?)" if found else ""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from orchestrator import __version__
 from orchestrator.driver.limits import InForce, Placed, in_force
-from orchestrator.errors import Problem, RefusedError, SpecError, nearest
+from orchestrator.errors import Problem, RefusedError, SpecError, near_path, nearest
 from orchestrator.plan.prices import prices_of
 from orchestrator.plan.refuse import submission_refusals
 from orchestrator.records.manifest import Bundles, Code, ManifestAgent, ManifestTask, RunManifest, runs_task
@@ -101,7 +101,7 @@ def read_order(target: Path, order: Order) -> Order:
     if target.is_dir():
         return replace(order, suite=target)
     if not target.is_file():
-        raise SpecError([Problem(str(target), message="no such suite folder or submission file")])
+        raise SpecError([Problem(str(target), message=f"no such suite folder or submission file{near_path(target)}")])
     folder = target.parent
     try:
         submission = load_submission(target)

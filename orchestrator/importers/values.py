@@ -72,7 +72,11 @@ def read_values(path: Path) -> Iterator[Value | Bad]:
     """
     try:
         with _opened(path) as data:
-            if data is not None:
+            if data is None:
+                yield from () if _is_named_lines(path) else [Problem(file=str(path), message="it is empty")]
+            elif (why := _no_json(data)) is not None:
+                yield Problem(file=str(path), line=1, message=why)
+            else:
                 yield from (_lines if _has_lines(path, data) else _document)(str(path), data)
     except (OSError, EOFError, zlib.error) as error:
         yield Problem(file=str(path), message=f"it cannot be read: {error}")
@@ -104,9 +108,24 @@ def _opened(path: Path) -> Iterator[mmap.mmap | None]:
         yield stack.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
+def _no_json(data: mmap.mmap) -> str | None:
+    """Say why nothing of a file can be a list or an object, so that it is told once; None: something may."""
+    head = data[:_BLOCK].removeprefix(b"\xef\xbb\xbf").lstrip()
+    if head[:1] in (b"{", b"[") or not head:
+        return None
+    if b"\0" in head:
+        return "this is a binary file, no JSON"
+    begin = head.split(None, 1)[0][:30].decode("utf-8", "replace")
+    return f"this is no JSON: it begins with {begin!r} where an object or a list must be"
+
+
+def _is_named_lines(path: Path) -> bool:
+    return path.name.removesuffix(".gz").endswith((".jsonl", ".ndjson"))
+
+
 def _has_lines(path: Path, data: mmap.mmap) -> bool:
     """Return whether a file is JSON Lines: by its name, or because its first line is a value and not all there is."""
-    if path.name.removesuffix(".gz").endswith((".jsonl", ".ndjson")):
+    if _is_named_lines(path):
         return True
     end = data.find(b"\n", 0, MOST_VALUE)
     if end < 0 or not data[end : end + _BLOCK].strip():

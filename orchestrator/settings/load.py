@@ -14,7 +14,7 @@ from orchestrator.settings.collected import FLAG, Collected, Origin
 from orchestrator.settings.environment import variables
 from orchestrator.settings.kubernetes import Kubernetes
 from orchestrator.settings.models import KeyedProvider, KeySource, Provider, Settings, SettingsFile
-from orchestrator.settings.read import anchored, known_providers, read_file, read_text, read_variables
+from orchestrator.settings.read import anchored, known_providers, named_providers, read_file, read_text, read_variables
 
 FILE = "orchestrate.toml"
 _KEY_BYTES = 64 << 10
@@ -56,6 +56,7 @@ def settings_of(text: str, name: str) -> Settings:
     """
     found = Collected()
     read_text(text, name, Path("/"), found)
+    named_providers(found)
     checked = validated(found)
     if checked is None or found.problems:
         raise SpecError(found.problems)
@@ -77,6 +78,7 @@ def _collected(
             path = tuple(name.split("."))
             typed = str(value) if isinstance(value, Path) else value
             found.put(path, anchored(path, typed, cwd), Origin(FLAG))
+    named_providers(found)
     known_providers(environ, found)
     return found, cwd if file is None else file.parent, environ
 

@@ -6,11 +6,11 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from orchestrator.errors import Problem, nearest
 from orchestrator.settings.collected import Collected, Origin, Where
-from orchestrator.settings.models import KNOWN_PROVIDERS
+from orchestrator.settings.models import KNOWN_PROVIDERS, ProviderType
 from orchestrator.settings.toml import toml_lines
 
 _PREFIX = "ORCHESTRATE_"
@@ -138,3 +138,12 @@ def known_providers(variables: Mapping[str, str], found: Collected) -> None:
             found.put(
                 ("providers", name), {"type": name, "base_url": address, "key": {"env": variable}}, Origin(variable)
             )
+
+
+def named_providers(found: Collected) -> None:
+    """Let a provider that is named like an API speak it, unless it says another ``type``."""
+    providers = found.values.get("providers", {})
+    for name in get_args(ProviderType) if isinstance(providers, dict) else ():
+        table = providers.get(name)
+        if isinstance(table, dict) and "type" not in table:
+            found.put(("providers", name, "type"), name, found.origin(("providers", name)))

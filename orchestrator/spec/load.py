@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from orchestrator.errors import Problem, SpecError, nearest
+from orchestrator.errors import Problem, SpecError, near_path, nearest
 from orchestrator.spec.agents import built_in_agent, check_scripts, load_agent, model_agent
 from orchestrator.spec.base import digest
 from orchestrator.spec.bundle import TaskBundles, build_bundle, split_task
@@ -50,7 +50,7 @@ def load_suite(folder: Path, *, locked: bool = True) -> LoadedSuite:
         message = "this is the folder of a task, not of a suite; name the folder above it"
         raise SpecError([Problem(display(folder), message=message)])
     if not folder.is_dir():
-        raise SpecError([Problem(display(folder), message="there is no such suite folder")])
+        raise SpecError([Problem(display(folder), message=f"there is no such suite folder{near_path(folder)}")])
     if not (folder / "suite.yaml").exists() and (inner := sorted(folder.glob("*/suite.yaml"))):
         message = f"this is no suite; name one that is in it: {', '.join(display(each.parent) for each in inner[:8])}"
         raise SpecError([Problem(display(folder), message=message)])

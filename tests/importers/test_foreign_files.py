@@ -159,3 +159,20 @@ def test_spans_of_something_else_are_said_to_be_that(world):
 def test_a_place_names_only_what_is_known_of_it():
     found = [str(Problem("a", message="m")), str(Problem("a", 3, message="m")), str(Problem("a", 3, 5, "f", "m"))]
     assert found == ["a: m", "a:3: m", "a:3:5: f: m"]
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "it is empty"),
+        (b"# Notes\n[link](a)\n{b}\n[c]\n", "this is no JSON: it begins with '#' where an object or a list must be"),
+        (b"\x7fELF\0\1\2{[", "this is a binary file, no JSON"),
+        (b"  hello [1]", "this is no JSON: it begins with 'hello' where an object or a list must be"),
+    ],
+)
+def test_a_file_that_is_no_json_is_one_problem(tmp_path: Path, data: bytes, why: str) -> None:
+    file = tmp_path / "a.json"
+    file.write_bytes(data)
+    (found,) = read_values(file)
+    assert isinstance(found, Problem)
+    assert found.message == why

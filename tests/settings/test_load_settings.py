@@ -224,3 +224,12 @@ def test_importing_loads_nothing_heavy() -> None:
     known = {"orchestrator", "pydantic", "pydantic_core", "annotated_types", "typing_extensions", "typing_inspection"}
     by_the_interpreter = {"sitecustomize", "usercustomize"}
     assert {name for name in ours if not name.startswith("_")} <= known | by_the_interpreter
+
+
+def test_a_provider_named_like_an_api_speaks_it_unless_it_says_another(tmp_path: Path) -> None:
+    lines = [f'[providers.{name}]\nbase_url = "https://x"\n' for name in ("anthropic", "bedrock", "mine")]
+    (tmp_path / "orchestrate.toml").write_text(
+        "".join([*lines, '[providers.openai]\nbase_url = "https://x"\ntype = "anthropic"\n'])
+    )
+    found = {name: each.type for name, each in load_settings(tmp_path, {}).providers.items()}
+    assert found == {"anthropic": "anthropic", "bedrock": "bedrock", "mine": "openai", "openai": "anthropic"}

@@ -130,7 +130,7 @@ async def providers(settings: Settings) -> Sequence[Fact]:
 
 def _provider(name: str, provider: KeyedProvider, settings: Settings) -> Fact:
     where = urlsplit(provider.base_url)
-    said = f"{name} at {where.scheme}://{where.netloc}{where.path}"
+    said = f"{name} ({provider.type}) at {where.scheme}://{where.netloc}{where.path}"
     if (problem := settings.key_problems.get(name)) is not None:
         return Fact(state="warning", said=f"{said}: {problem}", advice="runs that use it will be refused")
     if provider.key is None:
