@@ -67,13 +67,8 @@ def judge(
         passed = not wrong and ended == "exit code 0"
         good = sum(outcome == "passed" and name in expected for name, outcome, _ in report.tests)
         evidence = (*wrong, *_silent(report, output)) or (() if passed else (f"the command ended with {ended}",))
-        return _result(
-            check,
-            passed,
-            f"{len(expected)} test{'' if len(expected) == 1 else 's'} passed",
-            f"{good} of {len(expected)} passed",
-            evidence,
-        )
+        wanted = "1 test passed" if len(expected) == 1 else f"{len(expected)} tests passed"
+        return _result(check, passed, wanted, f"{good} of {len(expected)} passed", evidence)
     if ended == "exit code 0" and (check.results == "exit_code" or (report is not None and _all_good(report))):
         return _result(check, True, "exit code 0", ended, ())
     return _failed(check, "exit code 0", ended, _tests_that_failed(report) or _tail(output))

@@ -228,11 +228,11 @@ key = {env = "B"}
 """
     facts = asyncio.run(parts.providers(settings_of(tmp_path, text)))
     assert [(fact.state, fact.said) for fact in facts] == [
-        ("ok", "a at http://127.0.0.1:9/v1, without a key"),
-        ("warning", "b at http://127.0.0.1:9/b: the variable B is not set"),
+        ("ok", "a (openai) at http://127.0.0.1:9/v1, without a key"),
+        ("warning", "b (openai) at http://127.0.0.1:9/b: the variable B is not set"),
     ]
     facts = asyncio.run(parts.providers(settings_of(tmp_path, text, B="hidden")))
-    assert (facts[1].state, facts[1].said) == ("ok", "b at http://127.0.0.1:9/b, key from the variable B")
+    assert (facts[1].state, facts[1].said) == ("ok", "b (openai) at http://127.0.0.1:9/b, key from the variable B")
     assert states(asyncio.run(parts.providers(settings_of(tmp_path)))) == ["ok"]
 
 
