@@ -11,7 +11,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_NO_PROGRESS := 1
 export UV_COMPILE_BYTECODE := 1
 
-.PHONY: install compiled demo test test-slow test-container test-agents bench lint check check-all clean
+.PHONY: install compiled demo test test-slow test-long test-container test-agents bench lint check check-all clean
 .DELETE_ON_ERROR:
 
 install: $(READY)
@@ -41,6 +41,9 @@ test: compiled ## the default suite, under 5 minutes
 test-slow: compiled ## seeds, soak and chaos
 	@$(BIN)/pytest -m slow --timeout 1800
 
+test-long: compiled ## whole runs of ten seconds and more
+	@$(BIN)/pytest -n 4 -m 'long and not slow' --timeout 300
+
 test-container: compiled ## sandboxes in containers; needs podman or docker, and root
 	@$(BIN)/pytest -n 4 -m 'container and not slow' --timeout 300
 
@@ -58,7 +61,7 @@ lint: $(READY)
 
 check: lint test ## before every commit
 
-check-all: lint compiled ## what CI runs: also in containers and agents of registries, where there are any
+check-all: lint compiled ## what CI runs: also long runs, and containers and agents of registries, where there are any
 	@$(BIN)/pytest -n 4 -m 'not slow and not cluster and not bench'
 
 clean:

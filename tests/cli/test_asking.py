@@ -81,6 +81,7 @@ def test_a_solution_that_asks_is_proven_and_one_that_guesses_or_pesters_fails(or
     assert proven.returncode == 0, proven.stdout + proven.stderr
 
 
+@pytest.mark.long
 def test_a_model_asks_and_goes_on(orchestrate, in_process) -> None:
     done = orchestrate("submit", "suite", "--agent", "agents/polite.yaml", "--run-id", "asking")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -18,6 +18,7 @@ def rows_of(command, sql: str) -> list[dict]:
     return json.loads(done.stdout)["rows"]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(120)
 def test_a_run_can_be_asked_about_rebuilt_and_exported(orchestrate, in_process, tmp_path: Path) -> None:
     done = orchestrate(*RUN, "--run-id", "r1")
@@ -55,6 +56,7 @@ def test_a_run_can_be_asked_about_rebuilt_and_exported(orchestrate, in_process, 
         assert len(list((tmp_path / kind).iterdir())) == count
 
 
+@pytest.mark.long
 @pytest.mark.timeout(120)
 def test_a_dataset_that_cannot_be_written_is_a_warning_and_the_run_is_kept(
     orchestrate, in_process, tmp_path: Path

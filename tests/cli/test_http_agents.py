@@ -67,6 +67,7 @@ def agent(folder: Path, url: str) -> Path:
     return file
 
 
+@pytest.mark.long
 def test_what_an_endpoint_answers_is_its_work(orchestrate: Callable[..., Any], task: Path, tmp_path: Path) -> None:
     def answer(asked: dict[str, Any]) -> tuple[int, Any]:
         count = asked["files"]["poem.txt"].count("\n")

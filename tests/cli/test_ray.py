@@ -81,6 +81,7 @@ def named(driver: int, name: str) -> list[int]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_ray_and_inline_give_the_same_report(orchestrate, temporary: Path, tmp_path: Path) -> None:
     (tmp_path / "orchestrate.toml").write_text("supervisors = 1\nconcurrency = 2\n")  # each is a process that loads Ray

@@ -57,6 +57,7 @@ def without_times(value: Any) -> Any:
     return [without_times(item) for item in value] if isinstance(value, list) else value
 
 
+@pytest.mark.long
 @pytest.mark.timeout(120)
 def test_the_same_submission_twice_gives_the_same_report(orchestrate) -> None:
     careful = STARTER.parents[1] / "manifests/agents/careful.yaml"
@@ -170,6 +171,7 @@ def test_try_shows_one_trial_and_says_by_its_exit_code_whether_it_passed(orchest
     assert "FAIL" in bad.stdout
 
 
+@pytest.mark.long
 @pytest.mark.timeout(60)
 def test_validate_names_a_task_that_measures_nothing(orchestrate, tmp_path: Path) -> None:
     task = tmp_path / "suite/anything-goes"
@@ -213,6 +215,7 @@ def test_a_dry_run_starts_nothing(orchestrate, tmp_path: Path) -> None:
     assert not (tmp_path / ".orchestrate/store/runs").exists()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(60)
 def test_trials_lost_for_our_reasons_show_in_the_exit_code(orchestrate, tmp_path: Path) -> None:
     bundle = next(task for task in load_suite(STARTER).tasks if task.task.id == "board-figure").bundles.sandbox
@@ -230,6 +233,7 @@ def test_trials_lost_for_our_reasons_show_in_the_exit_code(orchestrate, tmp_path
     assert "1 trial has used its 3 launches" in again.stderr
 
 
+@pytest.mark.long
 @pytest.mark.timeout(60)
 def test_a_disk_of_ours_that_fails_pauses_and_uses_up_no_launch(orchestrate, tmp_path: Path) -> None:
     (tmp_path / "orchestrate.toml").write_text('cache = "/dev/null/cache"\n')

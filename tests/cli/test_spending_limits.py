@@ -47,6 +47,7 @@ def spent(folder: Path) -> float:
     return sum(outcome["usage"]["cost_nano_usd"] for outcome in records(folder, "outcomes/**/*.json")) / 1e9
 
 
+@pytest.mark.long
 @pytest.mark.timeout(200)
 def test_a_run_stops_at_its_limit_and_goes_on_with_a_higher_one(orchestrate, suite: Path, tmp_path: Path) -> None:
     words = ("submit", suite, "--agent", "paid.yaml", "--samples", "6", "-n", "4", "--run-id", "r1", "--json")
@@ -67,6 +68,7 @@ def test_a_run_stops_at_its_limit_and_goes_on_with_a_higher_one(orchestrate, sui
     assert "$6.00 of $50.00" in again.stderr
 
 
+@pytest.mark.long
 @pytest.mark.timeout(200)
 def test_a_limit_holds_across_a_kill_of_the_driver(orchestrate, suite: Path, tmp_path: Path) -> None:
     words = ("submit", suite, "--agent", "asleep.yaml", "--samples", "3", "-n", "2", "--run-id", "r1")

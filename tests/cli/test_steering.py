@@ -38,6 +38,7 @@ def submit_slow(folder: Path, suite: Path, run: str) -> subprocess.Popen[str]:
     return process
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_run_is_watched_and_stopped_elsewhere_and_repeated_from_the_store(orchestrate, tmp_path: Path) -> None:
     suite = tmp_path / "suite"

@@ -38,6 +38,7 @@ def test_a_full_output_is_our_failure_in_one_line(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ways", ["2>/dev/full", "0<&- 1>&- 2>&-", "2> >(exec 0<&-; exec 1>&-; sleep 1)"])
 def test_a_run_does_not_need_anybody_to_watch_it(ways: str, tmp_path: Path) -> None:
     assert shell(f"{COMMAND} {RUN} {ways}", tmp_path).returncode == 0

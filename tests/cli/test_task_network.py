@@ -94,6 +94,7 @@ def test_a_listed_host_is_reached_and_no_other(tmp_path: Path, port: int, orches
     assert "egress_not_allowed" in orchestrate("show", "last", "fetch@python").stdout
 
 
+@pytest.mark.long
 def test_addresses_of_this_machine_are_refused_unless_named(tmp_path: Path, port: int, orchestrate) -> None:  # type: ignore[no-untyped-def]
     suite = _suite(tmp_path, port)
     (tmp_path / "orchestrate.toml").unlink()

@@ -166,6 +166,7 @@ def test_agents_that_send_without_end_leave_room_for_the_record_of_others(tmp_pa
     assert len(sealed) == 10
 
 
+@pytest.mark.long
 def test_what_an_agent_sent_is_never_read_all_at_once():
     head = {"v": 1, "t": 1.0, "source": "gateway", "type": "model_request"}
     lines = [json.dumps({**head, "seq": number, "messages": [[]] * 20_000}).encode() for number in range(50)]
