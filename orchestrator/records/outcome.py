@@ -35,6 +35,10 @@ class Seal(Record):
     """Launch number, from 1."""
     trajectory: BlobRef
     """The closed trajectory file."""
+    world: BlobRef | None = None
+    """The database of the task's world, closed; None: the task has none."""
+    fixture_misses: int = Field(default=0, ge=0)
+    """Calls that the recorded responses do not hold: the agent left the path that was recorded."""
     usage: Usage
     """Everything the launch's model calls used."""
     user_usage: Usage | None = None
@@ -122,6 +126,8 @@ class Outcome(Record):
     """Model responses."""
     tool_calls: int = Field(default=0, ge=0)
     """Tool calls."""
+    fixture_misses: int = Field(default=0, ge=0)
+    """Calls that the recorded responses do not hold."""
     models: tuple[str, ...] = ()
     """Model ids as they came back."""
     times: Times

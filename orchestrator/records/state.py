@@ -55,17 +55,20 @@ class Entry(Record):
 
 
 class FrozenState(Record):
-    """The two blobs of a frozen world. ``changes`` holds the changed and added entries as a deterministic PAX tar."""
+    """What a trial leaves: its files, and the database of its world."""
 
     entries: BlobRef
     """``entries.jsonl``."""
     changes: BlobRef
-    """The tar."""
+    """The changed and added entries as a deterministic PAX tar."""
+    world: BlobRef | None = None
+    """The SQLite database of the task's world, as the gateway closed it; None: the task has none."""
 
     @property
     def sha256(self) -> str:
-        """Digest of the state: over both digests, so that equal worlds have equal states wherever they are stored."""
-        return hashlib.sha256(canonical_json([self.entries.sha256, self.changes.sha256])).hexdigest()
+        """Digest of the state: over all digests, so that equal worlds have equal states wherever they are stored."""
+        parts = [self.entries.sha256, self.changes.sha256, *([] if self.world is None else [self.world.sha256])]
+        return hashlib.sha256(canonical_json(parts)).hexdigest()
 
 
 class FinalAnswer(Record):

@@ -26,6 +26,7 @@ from orchestrator.spec.finishing import instruction_file
 from orchestrator.spec.scripts import Script
 from orchestrator.spec.task import Task
 from orchestrator.spec.user import UserScript
+from orchestrator.spec.world import World
 
 MAX_BUNDLE_BYTES = 1 << 30
 """Most bytes of one area of a task's folder. What comes out of an image may be larger: it is never held in memory."""
@@ -34,6 +35,9 @@ _IN_MEMORY = 4 << 10
 """Files of folders that this program wrote stay on the disk when they are larger than this."""
 _BY_PRODUCTS = ("__pycache__", ".git", ".DS_Store", ".pytest_cache", ".mypy_cache", ".ruff_cache")
 _BACKUPS = ("*.pyc", "*.pyo", "*~", ".*.sw[a-p]", ".#*", "#*#")
+
+SEED = "world/seed.sql"
+"""What makes a world's database, in the bundles of its gateway and its grader."""
 
 SANDBOX_AREAS = ("workspace", "memory")
 """Folders of a task whose files an agent may see. Nothing outside of them ever enters a sandbox bundle."""
@@ -271,9 +275,9 @@ class TaskBundles:
     sandbox: Bundle
     """``task/instruction.md``, ``workspace/``, ``memory/``: the only thing that an agent's sandbox gets."""
     world: Bundle
-    """``task.json`` (budgets, tools), ``world/``, ``fixtures/``, ``user.json``: the gateway's."""
+    """``task.json`` (budgets, tools), ``world/``, ``world.json``, ``fixtures/``, ``user.json``: the gateway's."""
     graders: Bundle
-    """``task.json`` (the whole task), ``hidden/``: the grader's."""
+    """``task.json`` (the whole task), ``hidden/``, ``world/seed.sql`` (what goals are made from): the grader's."""
     solutions: Mapping[str, Bundle]
     """``oracle`` and ``wrong/NAME``; ``solve.sh`` is at the top of each."""
     build: str | None = None
@@ -300,8 +304,18 @@ def _world_json(task: Task) -> bytes:
     return canonical_json(task.model_dump(mode="json", by_alias=True, include=fields))
 
 
-def split_task(task: Task, folder: Path, shown: str | None = None, user: UserScript | None = None) -> TaskBundles:
-    """Split a task's folder by audience. ``shown`` names the folder in errors; ``user`` is what ``user.yaml`` says.
+@dataclass(frozen=True)
+class Parts:
+    """What is written in files beside ``task.yaml``."""
+
+    user: UserScript | None = None
+    """``user.yaml``."""
+    world: World | None = None
+    """``world/tools.yaml``."""
+
+
+def split_task(task: Task, folder: Path, shown: str | None = None, parts: Parts | None = None) -> TaskBundles:
+    """Split a task's folder by audience. ``shown`` names the folder in errors.
 
     Raises SpecError, for all files at once, when one cannot be kept: a device, a FIFO, a link that leads out, an
     unreadable file, or a folder that is named for an audience that must not see it.
@@ -309,7 +323,7 @@ def split_task(task: Task, folder: Path, shown: str | None = None, user: UserScr
     reader = Reader({folder: shown or str(folder)})
     bundles = TaskBundles(
         sandbox=_sandbox(task, folder, reader),
-        world=_world(task, folder, reader, user),
+        world=_world(task, folder, reader, parts or Parts()),
         graders=_graders(task, folder, reader),
         solutions=_solutions(folder, reader),
         build=None if (build := _build(task, folder, reader)) is None else build.digest,
@@ -352,14 +366,15 @@ def with_folder(items: list[Item], folder: str) -> list[Item]:
     return items if filled else [*items, Item(folder, "dir", 0o755)]
 
 
-def _world(task: Task, folder: Path, reader: Reader, user: UserScript | None) -> Bundle:
+def _world(task: Task, folder: Path, reader: Reader, parts: Parts) -> Bundle:
     reader.size = 0
     items = [Item("task.json", data=_world_json(task))]
-    for area in ("world", "fixtures"):
-        if os.path.lexists(folder / area) and (source := _area(reader, folder, area, area)) is not None:
+    for relative, area in ((task.world or "world", "world"), ("fixtures", "fixtures")):
+        if os.path.lexists(folder / area) and (source := _area(reader, folder, relative, area)) is not None:
             items += reader.tree(source, f"{area}/")
-    if user is not None:
-        items.append(Item("user.json", data=canonical_json(user.model_dump(mode="json", by_alias=True))))
+    for name, part in (("user.json", parts.user), ("world.json", parts.world)):
+        if part is not None:
+            items.append(Item(name, data=canonical_json(part.model_dump(mode="json", by_alias=True))))
     return Bundle.of(items)
 
 
@@ -368,6 +383,8 @@ def _graders(task: Task, folder: Path, reader: Reader) -> Bundle:
     items = [Item("task.json", data=task_json(task))]
     if os.path.lexists(folder / "hidden") and (source := _area(reader, folder, "hidden", "hidden")) is not None:
         items += reader.tree(source, "hidden/")
+    if task.world is not None and (source := _area(reader, folder, task.world, "world")) is not None:
+        items += [item for item in reader.tree(source, "world/") if item.path == SEED]
     return Bundle.of(with_folder(items, "hidden"))
 
 

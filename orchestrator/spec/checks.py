@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, JsonValue, Tag, model_validator
+from pydantic import Discriminator, Field, JsonValue, StringConstraints, Tag, model_validator
 
 from orchestrator.spec.base import Glob, Name, RelativePath, Spec
 
@@ -108,12 +108,12 @@ class DiffCheck(Spec):
 
 
 class SqlCheck(Spec):
-    """A query over a SQLite file of the frozen workspace, opened read-only in the grader's limited child."""
+    """A query over the world's database or a SQLite file of the frozen workspace, opened read-only in the grader's limited child."""
 
     id: Name
     type: Literal["sql"]
-    database: RelativePath
-    """The SQLite file, relative to the workspace."""
+    database: RelativePath | None = None
+    """The SQLite file, relative to the workspace; the world's database when absent."""
     query: str = Field(min_length=1)
     """One SELECT statement."""
     expect: tuple[tuple[JsonValue, ...], ...] = ()
@@ -156,14 +156,16 @@ class AskedCheck(Spec):
 
 
 class DbGoalCheck(Spec):
-    """Compare the world's database with an annotated goal state."""
+    """Compare the world's database with an annotated goal state, table by table. The order of rows does not matter."""
 
     id: Name
     type: Literal["db_goal"]
     goal: RelativePath
-    """SQL file under ``hidden/`` that makes the goal state from the seed."""
-    ignore: tuple[str, ...] = ()
+    """SQL file under ``hidden/`` that makes the goal state from the seed. An empty one says: nothing changes."""
+    ignore: tuple[Annotated[str, StringConstraints(pattern=r"^\w+\.\w+$")], ...] = ()
     """Columns that do not count, as ``table.column``."""
+    tables: tuple[str, ...] = ()
+    """Only these tables; all but the world's own when absent."""
 
 
 class OutboxCheck(Spec):
@@ -173,6 +175,8 @@ class OutboxCheck(Spec):
     type: Literal["outbox"]
     tool: str | None = None
     """Only messages of this tool."""
+    to: str | None = None
+    """Only messages to this channel, address or reference."""
     contains: tuple[str, ...] = ()
     """Texts of which each must occur in some message."""
     min_count: int = Field(default=0, ge=0)

@@ -8,7 +8,7 @@ from pathlib import Path
 from orchestrator.errors import Problem, SpecError, near_path, nearest
 from orchestrator.spec.agents import built_in_agent, check_scripts, load_agent, model_agent
 from orchestrator.spec.base import digest
-from orchestrator.spec.bundle import TaskBundles, build_bundle, split_task
+from orchestrator.spec.bundle import Parts, TaskBundles, build_bundle, split_task
 from orchestrator.spec.crosscheck import ENTRIES, TaskFolder, crosscheck, reserved_paths, unknown_replies
 from orchestrator.spec.explain import validate
 from orchestrator.spec.files import display, read_document
@@ -21,6 +21,7 @@ from orchestrator.spec.submission import Submission
 from orchestrator.spec.suite import Suite
 from orchestrator.spec.task import Task
 from orchestrator.spec.user import UserScript
+from orchestrator.spec.world_file import world_file
 from orchestrator.spec.yaml import Document
 
 __all__ = [
@@ -137,14 +138,14 @@ def _task(folder: Path, suite: Document | None, lock: ImageLock | None, problems
     if isinstance(document.data, dict):
         found += crosscheck(around)
         wrong = wrong_solutions(folder, shown, around.ids(), found)
-    user = _user(around, found)
+    parts = Parts(_user(around, found), world_file(around, found))
     if found or task is None:
         problems += found
         return None
     try:
         if lock is not None:
             task = _pinned(task, around, lock)
-        bundles = split_task(task, folder, shown, user)
+        bundles = split_task(task, folder, shown, parts)
     except SpecError as error:
         problems += error.problems
         return None

@@ -19,6 +19,7 @@ from orchestrator.spec.submission import Submission
 from orchestrator.spec.suite import Suite
 from orchestrator.spec.task import Task
 from orchestrator.spec.user import UserScript
+from orchestrator.spec.world import World
 
 _BASE = "urn:orchestrate:schema:1"
 _MODELS: dict[str, tuple[type[BaseModel], str]] = {
@@ -28,6 +29,7 @@ _MODELS: dict[str, tuple[type[BaseModel], str]] = {
     "submission": (Submission, "A submission of orchestrate (manifests/NAME.yaml)"),
     "script": (Script, "Conversations of a scripted model (TASK.yaml)"),
     "user": (UserScript, "Replies of a scripted user of orchestrate (user.yaml)"),
+    "world": (World, "Tools of a task's world (world/tools.yaml)"),
     "settings": (SettingsFile, "Settings of orchestrate (orchestrate.toml)"),
 }
 _FROM_DEFAULTS = {"instruction", "checks"}
@@ -42,7 +44,7 @@ class _Generator(GenerateJsonSchema):
 
 
 def schemas() -> dict[str, dict[str, Any]]:
-    """Return the schemas by name: task, suite, agent, submission, script, user, settings."""
+    """Return the schemas by name: task, suite, agent, submission, script, user, world, settings."""
     return {name: _schema(name, model, title) for name, (model, title) in _MODELS.items()}
 
 

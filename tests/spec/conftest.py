@@ -30,6 +30,9 @@ FILES = {
     "one/workspace/tests/test_a.py": "import a\n",
     "one/memory/notes.md": "remember\n",
     "one/world/seed.sql": "create table t (a);\n",
+    "one/world/tools.yaml": (
+        "tools:\n  - {name: list_t, description: Lists t., result: {all: {rows: 'select * from t'}}}\n"
+    ),
     "one/fixtures/calls.jsonl": "{}\n",
     "one/user.yaml": "replies:\n  - {id: sure, mentions: [[sure]], say: 'Yes.'}\n",
     "one/hidden/expected.txt": "tests/test_a.py::test_a\n",

@@ -89,7 +89,7 @@ def test_settings_fit() -> None:
 
 def test_schemas_are_valid_named_and_described() -> None:
     found = schemas()
-    assert set(found) == {"task", "suite", "agent", "submission", "script", "user", "settings"}
+    assert set(found) == {"task", "suite", "agent", "submission", "script", "user", "world", "settings"}
     for name, schema in found.items():
         jsonschema.Draft202012Validator.check_schema(schema)
         assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
