@@ -68,7 +68,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _serve_network(path: Path) -> None:
-    from grader_service.checker.jail import protect
+    from orchestrator.sandbox.jail import protect
 
     protect()  # what runs beside it with its user reads neither its memory nor its environment
     file, settings = read_service_file(path), read_settings()

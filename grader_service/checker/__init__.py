@@ -5,7 +5,6 @@ a process tree of its own that cannot open a socket, run a program, or (where th
 
 ``server``  takes connections, one process for each
 ``warden``  one job: limits, ending, answer
-``jail``    what a child gives up before it parses anything
 
 Standard library, but for what the checks themselves load.
 """

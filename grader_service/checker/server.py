@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from grader_service.checker import jail
 from grader_service.checker.warden import Greeting, remove, serve_one
+from orchestrator.sandbox import jail
 
 _OWN_BYTES = 96 << 20
 """What the server itself takes, with the packages that it has loaded for its children."""

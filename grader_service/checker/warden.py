@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from grader_service.checker import jail
+from orchestrator.sandbox import jail
 
 REQUEST_BYTES = 8 << 20
 ANSWER_BYTES = 1 << 20

@@ -21,10 +21,10 @@ import sys
 import time
 from typing import Any
 
-from grader_service.checker.jail import protect
 from grader_service.checker.warden import oom_kills, read_answer
 from grader_service.pod import wire
 from grader_service.subject.ready import READY
+from orchestrator.sandbox.jail import protect
 
 _CHANNEL = 3
 _FINAL = "/output/final.json"

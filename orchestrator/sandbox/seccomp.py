@@ -37,6 +37,8 @@ class _Machine:
     programs: dict[str, int]
     """Running programs, and reaching into other processes."""
     prlimit: int
+    processes: dict[str, int]
+    """Making processes, signals to others, and changing what files are: owner, rights, times."""
 
 
 _COMMON_NEW = {
@@ -53,6 +55,7 @@ _COMMON_NEW = {
     "open_tree_attr": 467,
 }
 _REACHING = {"pidfd_getfd": 438, "process_madvise": 440}
+_CHANGING = {"pidfd_send_signal": 424, "fchmodat2": 452, "setxattrat": 463, "removexattrat": 466}
 _CLONE3 = 435
 _MACHINES = {
     "x86_64": _Machine(
@@ -95,6 +98,18 @@ _MACHINES = {
         programs=_REACHING
         | {"execve": 59, "execveat": 322, "ptrace": 101, "process_vm_readv": 310, "process_vm_writev": 311},
         prlimit=302,
+        processes=_CHANGING
+        | {"fork": 57, "vfork": 58, "kill": 62, "tkill": 200, "rt_sigqueueinfo": 129, "rt_tgsigqueueinfo": 297}
+        | {"chmod": 90, "fchmod": 91, "chown": 92, "fchown": 93, "lchown": 94, "fchownat": 260, "fchmodat": 268}
+        | {"utime": 132, "utimes": 235, "futimesat": 261, "utimensat": 280}
+        | {
+            "setxattr": 188,
+            "lsetxattr": 189,
+            "fsetxattr": 190,
+            "removexattr": 197,
+            "lremovexattr": 198,
+            "fremovexattr": 199,
+        },
     ),
     "aarch64": _Machine(
         audit=0xC00000B7,
@@ -134,6 +149,10 @@ _MACHINES = {
         programs=_REACHING
         | {"execve": 221, "execveat": 281, "ptrace": 117, "process_vm_readv": 270, "process_vm_writev": 271},
         prlimit=261,
+        processes=_CHANGING
+        | {"kill": 129, "tkill": 130, "rt_sigqueueinfo": 138, "rt_tgsigqueueinfo": 240}
+        | {"fchmod": 52, "fchmodat": 53, "fchownat": 54, "fchown": 55, "utimensat": 88}
+        | {"setxattr": 5, "lsetxattr": 6, "fsetxattr": 7, "removexattr": 14, "lremovexattr": 15, "fremovexattr": 16},
     ),
 }
 
@@ -152,13 +171,15 @@ def program(machine: str) -> bytes:
     return b"".join([*code, _line(_RETURN, _ALLOW)])
 
 
-def reader_program(machine: str) -> bytes:
+def reader_program(machine: str, *, alone: bool = False) -> bytes:
     """Return the filter for a process that only reads and writes files: also no socket of any kind, no program, no other process.
 
-    Raises KeyError for an unknown machine.
+    ``alone``: nor does it make processes or threads, send signals, or change what files are beside their
+    bytes. Raises KeyError for an unknown machine.
     """
     table = _MACHINES[machine]
     refused = [*table.refused.values(), *table.programs.values(), table.socket, table.socketpair]
+    refused += [table.clone, *table.processes.values()] if alone else []
     return b"".join([*_common(machine, refused), *_own_limits(table.prlimit), _line(_RETURN, _ALLOW)])
 
 

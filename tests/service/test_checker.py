@@ -95,7 +95,7 @@ def test_a_contradicting_state_is_a_grader_error(world: GraderWorld) -> None:
 
 PROBE = """
 import os, resource, signal, socket, subprocess, sys
-from grader_service.checker import jail
+from orchestrator.sandbox import jail
 jail.protect()
 parent = os.getpid()
 child = os.fork()
@@ -165,7 +165,8 @@ def test_a_full_disk_is_no_finding_about_the_agent(tmp_path: Path) -> None:
 
 SPIN = """
 import json, socket, sys
-from grader_service.checker import jail, warden
+from grader_service.checker import warden
+from orchestrator.sandbox import jail
 def parse(request, home):
     jail.confine([], home, cpu_seconds=1, memory_bytes=64 << 20, file_bytes=1 << 20)
     while True:

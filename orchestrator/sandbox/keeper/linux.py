@@ -66,6 +66,12 @@ def prctl(option: int, *values: object) -> None:
     _check(_libc.prctl(option, *(ctypes.c_ulong(each) if isinstance(each, int) else each for each in padded)), "prctl")
 
 
+def drop_capabilities() -> None:
+    """Give up every capability of the calling thread, for good where nothing can be run. Raises OSError."""
+    header = struct.pack("Ii", 0x20080522, 0)
+    _check(_libc.capset(header, bytes(24)), "capset")
+
+
 def filter_calls(code: bytes) -> None:
     """Put the calling thread behind a system call filter, for good. ``code``: bytes of ``struct sock_filter``. Raises OSError."""
     kept = ctypes.create_string_buffer(code, len(code))

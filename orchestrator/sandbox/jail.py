@@ -1,4 +1,4 @@
-"""What a process gives up before it parses what an agent left, without any privilege: files, programs, sockets, memory.
+"""What a process gives up before it takes what is not trusted, without any privilege: files, programs, sockets, memory.
 
 Landlock's interface: the kernel's ``include/uapi/linux/landlock.h``.
 """
@@ -41,10 +41,12 @@ def protect() -> None:
     linux.prctl(_PR_SET_DUMPABLE, 0)
 
 
-def confine(readable: Iterable[str], writable: str, *, cpu_seconds: int, memory_bytes: int, file_bytes: int) -> None:
+def confine(
+    readable: Iterable[str], writable: str, *, cpu_seconds: int, memory_bytes: int, file_bytes: int, alone: bool = False
+) -> None:
     """Give up everything for good but reading some folders and writing below one, within limits. Raises OSError.
 
-    ``memory_bytes`` counts beyond what the process has mapped already.
+    ``memory_bytes`` counts beyond what the process has mapped already. ``alone``: as the system call filter says.
     """
     limits = (
         (resource.RLIMIT_AS, mapped_bytes() + memory_bytes),
@@ -63,7 +65,7 @@ def confine(readable: Iterable[str], writable: str, *, cpu_seconds: int, memory_
     linux.prctl(_PR_SET_NO_NEW_PRIVS, 1)
     if landlock_version():
         _see_only(readable, writable)
-    linux.filter_calls(seccomp.reader_program(platform.machine()))
+    linux.filter_calls(seccomp.reader_program(platform.machine(), alone=alone))
 
 
 def mapped_bytes() -> int:
