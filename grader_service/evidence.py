@@ -15,7 +15,7 @@ from orchestrator.records import keys
 from orchestrator.records.base import BlobRef
 from orchestrator.records.ids import TrialId
 from orchestrator.records.manifest import ManifestTask, RunManifest
-from orchestrator.records.outcome import Outcome
+from orchestrator.records.outcome import Outcome, Seal
 from orchestrator.records.state import FrozenState
 from orchestrator.records.verdict import GradingError
 from orchestrator.spec.task import Task
@@ -23,6 +23,9 @@ from orchestrator.spec.task import Task
 _MANIFESTS = 8
 """Runs whose manifests are kept."""
 _STATE = "state.json"
+_SEAL = "seal.json"
+WORLD = "world.db"
+"""The world's database in the folder of a state."""
 
 
 class NothingToGradeError(Exception):
@@ -121,20 +124,38 @@ async def prove_relayed(store: ObjectStore, outcome: Outcome) -> None:
         raise permanent(msg)
 
 
+async def prove_world(store: ObjectStore, outcome: Outcome) -> None:
+    """Prove that the database which a driver names is the one that the gateway closed. Raises PermanentError and StoreError."""
+    if outcome.state is None:
+        return
+    found = await store.list(keys.launch_records(outcome.run, TrialId.parse(outcome.trial), outcome.launch))
+    seals = [name for name in found if keys.parse_record(name)[1] == _SEAL]
+    closed = [Seal.from_bytes(data, name).world for name, data in zip(seals, await _all(store, seals), strict=True)]
+    world = outcome.state.world
+    if closed and not any(_same(world, each) for each in closed):
+        seen = "another database" if any(closed) else "no database"
+        msg = f"the outcome of launch {outcome.launch} names a database that the gateway did not close: it has recorded {seen} of it"
+        raise permanent(msg)
+
+
+def _same(one: BlobRef | None, other: BlobRef | None) -> bool:
+    return (one and (one.sha256, one.size)) == (other and (other.sha256, other.size))
+
+
 def _digests(state: FrozenState) -> list[tuple[str, int]]:
     return [(blob.sha256, blob.size) for blob in (state.entries, state.changes)]
 
 
 async def fetch_state(store: ObjectStore, state: FrozenState, folder: Path) -> Path:
-    """Copy both blobs into the new folder ``folder`` and verify sizes and digests while copying.
+    """Copy all blobs into the new folder ``folder`` and verify sizes and digests while copying.
 
     Raises PermanentError when the bytes are not those that were committed, StoreError.
     """
     folder.mkdir()  # noqa: ASYNC240 - one entry
     folder.chmod(0o755)  # noqa: ASYNC240 - the sandbox's own user reads it; the folder around it stays closed
-    await asyncio.gather(
-        _copy(store, state.entries, folder / "entries.jsonl"), _copy(store, state.changes, folder / "changes.tar")
-    )
+    parts = [(state.entries, "entries.jsonl"), (state.changes, "changes.tar")]
+    parts += [] if state.world is None else [(state.world, WORLD)]
+    await asyncio.gather(*(_copy(store, blob, folder / name) for blob, name in parts))
     return folder
 
 

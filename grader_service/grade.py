@@ -18,7 +18,15 @@ from grader_service.checks.command import run_commands
 from grader_service.checks.final import check_final
 from grader_service.checks.limited import LimitedCheck, run_limited
 from grader_service.combine import combine, group, refusals
-from grader_service.evidence import Committed, fetch_state, fetch_task, find_trial, permanent, prove_relayed
+from grader_service.evidence import (
+    Committed,
+    fetch_state,
+    fetch_task,
+    find_trial,
+    permanent,
+    prove_relayed,
+    prove_world,
+)
 from grader_service.room import Room
 from orchestrator.interfaces import BundleSource, ObjectStore
 from orchestrator.interfaces.waits import unheard
@@ -104,6 +112,8 @@ async def _evaluate(
             raise permanent(committed.problem)
         if grading.relayed and outcome.state is not None:
             await prove_relayed(grading.store, outcome)
+        if grading.relayed:
+            await prove_world(grading.store, outcome)
         async with _scratch(grading, name, outcome.state) as scratch:
             state = await fetch_state(grading.store, outcome.state, scratch / "state") if outcome.state else None
             task, graders, sandbox = await fetch_task(grading.bundles, committed.planned)
@@ -128,7 +138,8 @@ async def _evaluate(
 @contextlib.asynccontextmanager
 async def _scratch(grading: Grading, name: str, state: FrozenState | None) -> AsyncIterator[Path]:
     """Give a folder with room for a state. Raises StoreError when it never has that."""
-    size = state.entries.size + state.changes.size if state else 0
+    parts = [] if state is None else [state.entries, state.changes, *([] if state.world is None else [state.world])]
+    size = sum(blob.size for blob in parts)
     async with grading.room.taken(size):
         with tempfile.TemporaryDirectory(
             dir=grading.folder, prefix=f"{name[:8]}-", ignore_cleanup_errors=True

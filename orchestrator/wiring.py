@@ -7,11 +7,12 @@ import contextlib
 import json
 import os
 import socket
+import sys
 import uuid
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import RefusedError, SpecError, StoreError
 from orchestrator.interfaces import (
@@ -226,6 +227,8 @@ async def serve_gateway(line: bytes) -> None:
     except (ValueError, KeyError, TypeError):
         msg = "the gateway's configuration must be one JSON line with store, cache and gateway on standard input; `submit` starts it so"
         raise SpecError(msg) from None
+    _keep_apart()
+    config = config.model_copy(update={"world_program": _world_program()})
     await serve(config, store, TrajectoryFolder(config.folder), bundle_source(store, cache))
 
 
@@ -239,7 +242,38 @@ async def serve_cluster_gateway(path: Path) -> None:
     sent = MAX_SENT if file.folder_bytes is None else file.folder_bytes // 2
     store, trajectories = object_store(file.store), TrajectoryFolder(config.folder, sent)
     trajectories.remove_old(_LOST_SECONDS)
+    _keep_apart()
+    config = config.model_copy(update={"world_program": _world_program()})
     await serve(config, store, trajectories, bundle_source(store, file.cache))
+
+
+@contextlib.asynccontextmanager
+async def world_prover(folder: Path) -> AsyncIterator[Callable[[Path], Awaitable[list[dict[str, Any]]]]]:
+    """Give what tries the world of a bundle's folder and returns what is wrong with it: ``file``, ``path`` or ``line``, ``message``.
+
+    ``folder`` is for databases. What is given raises StoreError.
+    """
+    from orchestrator.gateway.worlds.engine import WorldEngine
+
+    engine = WorldEngine(_world_program(), folder)
+    try:
+        yield engine.prove
+    finally:
+        await engine.close()
+
+
+def _world_program() -> tuple[str, ...]:
+    from orchestrator.sandbox.world.command import COMMAND
+
+    return COMMAND
+
+
+def _keep_apart() -> None:
+    """Keep programs of the same user, such as those that run functions of tasks, from reading this process's memory."""
+    if sys.platform == "linux":
+        from orchestrator.sandbox.jail import protect
+
+        protect()
 
 
 async def serve_relay(path: Path) -> None:

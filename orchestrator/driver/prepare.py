@@ -23,6 +23,7 @@ from orchestrator.driver.order import (
 )
 from orchestrator.driver.place import KUBERNETES, Place
 from orchestrator.driver.workspaces import lay_workspaces
+from orchestrator.driver.worlds import prove_worlds
 from orchestrator.errors import Problem, RefusedError, SpecError, nearest
 from orchestrator.interfaces import ImageEngine, ObjectStore, SandboxBackend
 from orchestrator.plan.cost import dollars, nano
@@ -67,6 +68,7 @@ async def make_ready(place: Place, order: Order, loaded: Loaded) -> Ready:
         tasks, default = with_default_image(loaded.tasks, place.settings.kubernetes.task_image)
         loaded = replace(loaded, tasks=tasks)
     check_order(order, loaded, place.backend, place.settings)
+    await prove_worlds(loaded.tasks)
     loaded = replace(loaded, agents=await asyncio.to_thread(with_builds, loaded.agents, place.settings.cache))
     images, engine = await _images(place, loaded)
     environments = {task.task.id: task.task.environment for task in loaded.tasks}

@@ -126,6 +126,8 @@ class CommonConfig(CheckedConfig):
     """What one launch may do."""
     egress: EgressConfig = EgressConfig()
     """What tasks with a network may reach."""
+    world_program: tuple[str, ...] = ()
+    """The command of the program that holds worlds; without one, tasks with a world are refused."""
     grace_seconds: float = Field(default=5, ge=0)
     """From the answer ``budget_exhausted`` to the end of the sandbox."""
     settle_seconds: float = Field(default=2, ge=0)

@@ -22,6 +22,7 @@ from orchestrator.gateway.refusal import Refusal
 from orchestrator.gateway.toolbox import Toolbox
 from orchestrator.gateway.transcript import Transcript
 from orchestrator.gateway.wire import LaunchBody, LaunchNews, Orders, Part, StopWord
+from orchestrator.gateway.worlds.engine import LaunchWorld
 from orchestrator.interfaces import Trajectory
 from orchestrator.records.base import BlobRef
 from orchestrator.records.outcome import Seal
@@ -40,6 +41,8 @@ class Launch:
     (frozen state) and ``sealing``.
     """
 
+    world: LaunchWorld | None = None
+    """The database of its task's world and the tools over it."""
     egress: Egress | None = None
     """The way out, where its task has a network."""
     finish: FinalAnswer | None = None

@@ -30,6 +30,8 @@ from orchestrator.gateway.serving import room_for_requests
 from orchestrator.gateway.tokens import Claim, Role, TokenMint
 from orchestrator.gateway.volume import Volume
 from orchestrator.gateway.wire import LaunchBody, Registered
+from orchestrator.gateway.worlds.engine import WorldEngine
+from orchestrator.gateway.worlds.tools import open_world, world_tools
 from orchestrator.interfaces import BundleSource, ObjectStore, Trajectory, TrajectoryFactory
 from orchestrator.records.usage import Spending
 
@@ -91,6 +93,7 @@ class Registry:
         self._pool = Pool(room_for_requests())
         self.models = Models(config.providers, bundles, session)
         """Where calls to models go."""
+        self._worlds = WorldEngine(config.world_program, config.folder / "worlds") if config.world_program else None
         self.resolve: Resolve = SystemResolver()
         """How names of hosts outside are found."""
 
@@ -152,6 +155,8 @@ class Registry:
                 await asyncio.wait(calls)
             if launch.listener is not None and launch.seal is None:
                 await launch.listener.close()
+        if self._worlds is not None:
+            await self._worlds.close()
 
     async def register(self, body: LaunchBody) -> Registered:
         """Make a launch known. Raises Refusal, StoreError.
@@ -285,14 +290,21 @@ class Registry:
         return launch
 
     async def made(self, body: LaunchBody, trajectory: Trajectory | None = None) -> Launch:
-        """Return a launch with all that it offers, and with a fresh trajectory unless there is one. Raises Refusal and StoreError."""
+        """Return a launch with all that it offers, and with a fresh trajectory unless there is one.
+
+        Raises Refusal and StoreError.
+        """
         routes = await self.models.routes(body)
         user = await scripted_user(body, self._bundles)
+        world = await open_world(body, self._bundles, self._worlds)
         trajectory = trajectory or await self._trajectories.open(body.id)
         launch = Launch(body, trajectory, routes, self._config, self._pool)
         launch.tools.add(finish_tool(launch))
         if user is not None and body.user is not None:
             launch.tools.add(ask_tool(launch, user, body.user.max_turns))
+        launch.world = world
+        for tool in () if world is None else world_tools(launch, world):
+            launch.tools.add(tool)
         launch.egress = Egress(launch, self._config.egress, self.resolve) if body.egress else None
         return launch
 

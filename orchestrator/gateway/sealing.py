@@ -56,11 +56,16 @@ async def _record(launch: Launch, store: ObjectStore) -> Seal:
     if (blob.sha256, blob.size) != (file.sha256, file.size):
         msg = f"the trajectory of launch {launch.id} changed on its way to the store"
         raise StoreError(msg, cause="trajectory_changed")
+    world = None
+    if launch.world is not None:
+        snapshot = await launch.world.snapshot()
+        world = await store.put_blob(keys.blob(launch.body.run, uuid.uuid4().hex), _pieces(snapshot))
     made = Seal(
         run=launch.body.run,
         trial=launch.body.trial,
         launch=launch.body.launch,
         trajectory=blob,
+        world=world,
         usage=launch.meter.usage,
         user_usage=NOTHING_USED,  # users are scripted: they ask no model
         steps=launch.meter.steps,
@@ -78,6 +83,8 @@ async def _record(launch: Launch, store: ObjectStore) -> Seal:
     if not await store.create(key, made.to_bytes()):
         made = Seal.from_bytes(await store.get(key), key)
     file.path.unlink(missing_ok=True)
+    if launch.world is not None:
+        await launch.world.remove()
     return made
 
 

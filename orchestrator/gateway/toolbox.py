@@ -37,11 +37,15 @@ class ToolAnswer:
     """The short word for what went wrong."""
     message: str = ""
     """The same in words for the agent."""
+    code: int | None = None
+    """Status of an HTTP answer, where the outcome does not say it."""
+    retry_after: float | None = None
+    """Seconds after which it may be tried again."""
 
     @property
     def status(self) -> int:
         """As status of an HTTP answer."""
-        return _STATUS[self.outcome]
+        return self.code or _STATUS[self.outcome]
 
     @property
     def text(self) -> str:

@@ -7,6 +7,7 @@ one that a program makes by itself counts when it comes. What is recorded is bou
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from typing import Any
 
@@ -43,6 +44,8 @@ async def post_tool(launch: Launch, name: str, arguments: dict[str, Any]) -> web
     if answer.outcome == "ok":
         return web.json_response(answer.data, headers=left)
     error = {"type": answer.kind, "code": name, "message": answer.message, "param": None}
+    if answer.retry_after is not None:
+        left = {**left, "Retry-After": str(math.ceil(answer.retry_after))}
     return web.json_response({"error": error}, status=answer.status, headers=left)
 
 

@@ -301,7 +301,8 @@ def task_json(task: Task) -> bytes:
 def _world_json(task: Task) -> bytes:
     """Return what the gateway needs of a task. No check is among it."""
     fields = {"id", "version", "expect", "budgets", "tools", "hosted_tools", "world", "upstream", "fixtures", "user"}
-    return canonical_json(task.model_dump(mode="json", by_alias=True, include=fields))
+    now = task.environment.model_dump(mode="json", include={"now"})
+    return canonical_json(task.model_dump(mode="json", by_alias=True, include=fields) | now)
 
 
 @dataclass(frozen=True)
@@ -351,7 +352,9 @@ def _area(reader: Reader, folder: Path, relative: str, area: str) -> Path | None
 
 def _sandbox(task: Task, folder: Path, reader: Reader) -> Bundle:
     reader.size = 0
-    items = [Item("task/instruction.md", data=instruction_file(task.instruction, task.budgets, task.user))]
+    has_tools = task.world is not None or bool(task.upstream)
+    text = instruction_file(task.instruction, task.budgets, task.user, has_tools=has_tools)
+    items = [Item("task/instruction.md", data=text)]
     wanted = {"workspace": task.environment.workspace, "memory": task.environment.memory}
     for area in SANDBOX_AREAS:
         relative = wanted[area]

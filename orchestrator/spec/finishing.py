@@ -21,6 +21,17 @@ There is a user, who answers at most {most}. Ask what only the user can know, on
 
 """
 
+_TOOLS = """\
+---
+
+## Tools
+
+Beside your own there are tools of the environment. They are offered by MCP (streamable HTTP) at `$ORCHESTRATE_GATEWAY/mcp`. Without MCP,
+`GET $ORCHESTRATE_GATEWAY/tools` lists them with the JSON Schema of their arguments, and `POST $ORCHESTRATE_GATEWAY/tools/NAME` with the
+arguments as JSON calls one; use the headers named below. A call that fails says why, as `{{"error": {{"type": "…", "message": "…"}}}}`.
+
+"""
+
 _SECTION = """\
 ---
 
@@ -68,12 +79,17 @@ def finishing_section(budgets: Budgets) -> str:
     )
 
 
-def instruction_file(instruction: str, budgets: Budgets, user: User | None = None) -> bytes:
-    """Return the whole ``/task/instruction.md``: the task's instruction, what the user says first and how to ask, then the section."""
+def instruction_file(instruction: str, budgets: Budgets, user: User | None = None, *, has_tools: bool = False) -> bytes:
+    """Return the whole ``/task/instruction.md``: the task's instruction, what the user says first and how to ask, tools, then the section.
+
+    ``has_tools``: the gateway offers tools of the task.
+    """
     text = f"{instruction.rstrip()}\n\n"
     if user is not None:
         if user.opening is not None:
             said = "\n".join(f"> {line}".rstrip() for line in user.opening.strip().split("\n"))
             text += f"The user says:\n\n{said}\n\n"
         text += _USER.format(most="one question" if user.max_turns == 1 else f"{user.max_turns} questions")
+    if has_tools:
+        text += _TOOLS.format()
     return f"{text}{finishing_section(budgets)}".encode()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from orchestrator.errors import FOR_A_PERSON, GatewayError, GraderError, InfrastructureError, LeaseLostError
 from orchestrator.interfaces import Ending, Frozen, PlannedTrial, Registration, Sandbox, TrialEnd
 from orchestrator.records.outcome import Outcome, Seal, Times
-from orchestrator.records.state import FinalAnswer, Finding
+from orchestrator.records.state import FinalAnswer, Finding, FrozenState
 from orchestrator.records.termination import outcome_class
 from orchestrator.records.usage import NOTHING_USED, Usage
 from orchestrator.records.verdict import Verdict
@@ -218,6 +218,10 @@ class _Observed:
     cancelled: bool
 
 
+def _with_world(state: FrozenState | None, seal: Seal) -> FrozenState | None:
+    return None if state is None else state.model_copy(update={"world": seal.world})
+
+
 async def _outcome(run: str, planned: PlannedTrial, launch: int, crew: Crew, seen: _Observed) -> Outcome:
     outside = planned.agent.agent.type == "http"  # what it used, it used where nobody counts
     final, findings = await _final(planned, seen)
@@ -234,7 +238,7 @@ async def _outcome(run: str, planned: PlannedTrial, launch: int, crew: Crew, see
         final=final,
         questions=seen.seal.questions,
         exit=seen.ending.exit,
-        state=seen.frozen.state,
+        state=_with_world(seen.frozen.state, seen.seal),
         output=seen.frozen.output_blob,
         trajectory=seen.seal.trajectory,
         usage=Usage() if outside else seen.seal.usage,
@@ -242,6 +246,7 @@ async def _outcome(run: str, planned: PlannedTrial, launch: int, crew: Crew, see
         user_usage=seen.seal.user_usage,
         steps=seen.seal.steps,
         tool_calls=seen.seal.tool_calls,
+        fixture_misses=seen.seal.fixture_misses,
         models=seen.seal.models,
         times=Times(
             started=seen.ending.started,

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import GatewayError
+from orchestrator.errors import StoreError
 from orchestrator.spec.world import World
 
 _SLACK_SECONDS = 3.0
@@ -111,7 +111,7 @@ class WorldEngine:
         self._control: socket.socket | None = None
 
     async def open(self, launch: str, bundle: Path, world: World, *, now: str | None, seed: int) -> LaunchWorld:
-        """Return the world of a launch, whose database is made unless it is there. Raises WorldError and GatewayError."""
+        """Return the world of a launch, whose database is made unless it is there. Raises WorldError and StoreError."""
         folder = self._folder / launch
         await asyncio.to_thread(folder.mkdir, 0o700, True, True)
         found = LaunchWorld(self, launch, world, Place(folder, bundle, now, seed))
@@ -123,7 +123,7 @@ class WorldEngine:
         return found
 
     async def prove(self, bundle: Path) -> list[dict[str, Any]]:
-        """Return what is wrong with a world: seed, statements, functions. Raises GatewayError."""
+        """Return what is wrong with a world: seed, statements, functions. Raises StoreError."""
         folder = self._folder / f"proof-{next(self._numbers)}"
         await asyncio.to_thread(folder.mkdir, 0o700, True, True)
         try:
@@ -139,7 +139,7 @@ class WorldEngine:
             await asyncio.to_thread(shutil.rmtree, folder, True)
 
     async def child(self, launch: str, place: Place) -> Child:
-        """Return a child for a launch: the one that it had, or a new one. Raises WorldError, ChildGoneError and GatewayError."""
+        """Return a child for a launch: the one that it had, or a new one. Raises WorldError, ChildGoneError and StoreError."""
         found = self._idle.pop(launch, None)
         if found is not None and not found.is_gone:
             return found
@@ -213,7 +213,7 @@ class WorldEngine:
             ours.close()
             self._stop()
             msg = f"the program that holds worlds could not be started: {error.strerror or error}"
-            raise GatewayError(msg, cause="world_program") from error
+            raise StoreError(msg, cause="world_program") from error
         finally:
             theirs.close()
         ours.setblocking(False)
@@ -267,17 +267,27 @@ class LaunchWorld:
         self._place = place
         self._lock = asyncio.Lock()
         self._is_over = False
+        self._requests = itertools.count(1)
 
     async def begin(self) -> None:
-        """Make the database unless it is there. Raises WorldError and GatewayError."""
+        """Make the database unless it is there. Raises WorldError and StoreError."""
         async with self._lock:
             try:
-                self._engine.rest(self._launch, await self._engine.child(self._launch, self._place))
+                child = await self._engine.child(self._launch, self._place)
+                said = await child.ask({"count": True}, _SLACK_SECONDS)
+                self._requests = itertools.count(said["count"] + 1)
+                self._engine.rest(self._launch, child)
             except ChildGoneError as error:
                 raise WorldError([{"file": "seed.sql", "message": str(error)}]) from error
 
-    async def call(self, tool: str, arguments: dict[str, Any], *, request: str, caller: str = "agent") -> WorldAnswer:
-        """Do one call, once for each ``request``. Raises GatewayError when no process can be had for it."""
+    async def call(
+        self, tool: str, arguments: dict[str, Any], *, request: str | None = None, caller: str = "agent"
+    ) -> WorldAnswer:
+        """Do one call, once for each ``request``; without one it is a request of its own.
+
+        Raises StoreError when no process can be had for it.
+        """
+        request = f"call-{next(self._requests)}" if request is None else request
         order = {"tool": tool, "arguments": arguments, "request": request, "caller": caller}
         async with self._lock:
             if self._is_over:
@@ -299,7 +309,7 @@ class LaunchWorld:
         return WorldAnswer(**{"data": {}, **answer})
 
     async def snapshot(self) -> Path:
-        """Return a file with the whole database, which takes no call from now on. Raises GatewayError."""
+        """Return a file with the whole database, which takes no call from now on. Raises StoreError."""
         async with self._lock:
             self._is_over = True
             said = await self._asked({"snapshot": True}, _START_SECONDS)
@@ -307,7 +317,7 @@ class LaunchWorld:
             self._engine.forget(self._launch)
         if said is None:
             msg = f"the database of launch {self._launch} could not be read"
-            raise GatewayError(msg, cause="world_snapshot")
+            raise StoreError(msg, cause="world_snapshot")
         return self._place.folder / str(said["snapshot"])
 
     def leave(self) -> None:
