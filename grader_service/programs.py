@@ -17,6 +17,8 @@ from pathlib import Path
 
 import orchestrator.sandbox.keeper.linux
 import orchestrator.sandbox.pod.usage
+import orchestrator.sandbox.world.database
+import orchestrator.sandbox.world.statements
 import orchestrator.spec.globs
 
 LIB = "/grader/lib"
@@ -29,7 +31,13 @@ RUNNER_PACKAGES = ("pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging"
 _HERE = Path(__file__).parent
 _SHARED = tuple(
     Path(str(module.__file__))
-    for module in (orchestrator.spec.globs, orchestrator.sandbox.keeper.linux, orchestrator.sandbox.pod.usage)
+    for module in (
+        orchestrator.spec.globs,
+        orchestrator.sandbox.keeper.linux,
+        orchestrator.sandbox.pod.usage,
+        orchestrator.sandbox.world.database,
+        orchestrator.sandbox.world.statements,
+    )
 )
 """What the programs have in common with the rest of the project; each imports the standard library and the others alone."""
 _PYTEST_PROGRAM = '#!/bin/sh\nexec python3 -m pytest "$@"\n'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from datetime import UTC
 from pathlib import Path
 
 from pydantic import Field, JsonValue, ValidationError
@@ -11,9 +12,21 @@ from pydantic import Field, JsonValue, ValidationError
 from grader_service.checks.case import Case, Ending, LimitedJob, PermanentError, Tools
 from orchestrator.records.base import Record
 from orchestrator.records.verdict import CheckResult, GradingError
-from orchestrator.spec.checks import DiffCheck, FilesCheck, PathsUnchanged, PublicApiUnchanged, SqlCheck
+from orchestrator.spec.bundle import SEED
+from orchestrator.spec.checks import (
+    DbGoalCheck,
+    DiffCheck,
+    FilesCheck,
+    NoIrreversibleWithoutApproval,
+    OutboxCheck,
+    PathsUnchanged,
+    PublicApiUnchanged,
+    RowsUnchanged,
+    SqlCheck,
+)
 
-LimitedCheck = FilesCheck | DiffCheck | SqlCheck | PathsUnchanged | PublicApiUnchanged
+WorldCheck = DbGoalCheck | OutboxCheck | RowsUnchanged | NoIrreversibleWithoutApproval
+LimitedCheck = FilesCheck | DiffCheck | SqlCheck | PathsUnchanged | PublicApiUnchanged | WorldCheck
 
 log = logging.getLogger("grader_service")
 
@@ -111,7 +124,7 @@ def _job(checks: Sequence[LimitedCheck], case: Case, state: Path, tools: Tools) 
     hidden, pristine = case.graders / "hidden", case.sandbox / "workspace"
     return LimitedJob(
         name=f"{case.name}-checks",
-        checks=[check.model_dump(mode="json") for check in checks],
+        checks=[_told(check, case) for check in checks],
         state=state,
         pristine=pristine if pristine.is_dir() else None,
         hidden=hidden if hidden.is_dir() else None,
@@ -121,6 +134,16 @@ def _job(checks: Sequence[LimitedCheck], case: Case, state: Path, tools: Tools) 
         check_seconds=tools.settings.check_seconds,
         check_memory_bytes=tools.settings.check_memory_bytes,
     )
+
+
+def _told(check: LimitedCheck, case: Case) -> dict[str, JsonValue]:
+    """Return a check as the child gets it: those that compare with the beginning with what makes it."""
+    told: dict[str, JsonValue] = check.model_dump(mode="json")
+    if isinstance(check, DbGoalCheck | RowsUnchanged):
+        seed, now = case.graders / SEED, case.task.environment.now
+        told["seed"] = seed.read_text(encoding="utf-8") if seed.is_file() else None
+        told["now"] = None if now is None else now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return told
 
 
 def _packages(checks: Sequence[LimitedCheck]) -> tuple[str, ...]:

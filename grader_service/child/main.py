@@ -23,6 +23,7 @@ from grader_service.child.results import Result
 from grader_service.child.workspace import Broken, Unusable, Workspace
 
 _RESULT_BYTES = 256 << 10
+_OF_WORLD = frozenset({"db_goal", "rows_unchanged", "outbox", "no_irreversible_without_approval"})
 _LAYING = frozenset({"files", "sql", "public_api_unchanged"})
 
 
@@ -59,6 +60,15 @@ def evaluator(kind: str) -> Callable[[dict[str, Any], Workspace], Result]:
         from grader_service.child.sqlite import check_sql
 
         return check_sql
+    if kind in _OF_WORLD:
+        from grader_service.child import world
+
+        return {
+            "db_goal": world.check_db_goal,
+            "rows_unchanged": world.check_rows_unchanged,
+            "outbox": world.check_outbox,
+            "no_irreversible_without_approval": world.check_approvals,
+        }[kind]
     if kind == "public_api_unchanged":
         from grader_service.child.api import check_public_api
 

@@ -34,7 +34,9 @@ async def recover(registry: Registry, volume: Volume, trajectories: TrajectoryFa
     absence, places, asking = volume.absence(), asyncio.Semaphore(_AT_ONCE), asyncio.Semaphore(_ASKED_AT_ONCE)
     cards = list(volume.cards())
     # What has no card was never answered for, or is in the store.
-    trajectories.keep_only({card if isinstance(card, str) else card.body.id for card in cards})
+    known = {card if isinstance(card, str) else card.body.id for card in cards}
+    trajectories.keep_only(known)
+    await registry.keep_worlds(known)
 
     async def one(card: Card | str) -> Launch | None:
         if isinstance(card, str):

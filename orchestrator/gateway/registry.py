@@ -268,6 +268,11 @@ class Registry:
             self.take_up(launch)
         return launch
 
+    async def keep_worlds(self, launches: set[str]) -> None:
+        """Remove the databases of all other launches."""
+        if self._worlds is not None:
+            await self._worlds.keep_only(launches)
+
     def take_up(self, launch: Launch) -> None:
         """Know a launch of an earlier process."""
         self._keep(launch)

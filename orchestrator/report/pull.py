@@ -72,11 +72,12 @@ def _pretty(record: Record) -> bytes:
 
 
 async def _blobs(store: ObjectStore, row: TrialRow, folder: Path) -> list[str]:
-    written = []
-    for name, blob in (
-        ("trajectory.jsonl", row.outcome.trajectory if row.outcome else None),
-        ("output.txt", row.outcome.output if row.outcome else None),
-    ):
+    written: list[str] = []
+    outcome = row.outcome
+    if outcome is None:
+        return written
+    world = outcome.state.world if outcome.state else None
+    for name, blob in (("trajectory.jsonl", outcome.trajectory), ("output.txt", outcome.output), ("world.db", world)):
         if blob is not None:
             with (folder / name).open("xb") as file:
                 await fetch_blob(store, blob, file)

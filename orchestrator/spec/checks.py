@@ -12,8 +12,10 @@ from pydantic import Discriminator, Field, JsonValue, StringConstraints, Tag, mo
 
 from orchestrator.spec.base import Glob, Name, RelativePath, Spec
 
-RUNNABLE_CHECKS = frozenset({"command", "files", "diff", "final", "asked", "sql", "any_of"})
-RUNNABLE_INVARIANTS = frozenset({"paths_unchanged", "public_api_unchanged"})
+RUNNABLE_CHECKS = frozenset({"command", "files", "diff", "final", "asked", "sql", "db_goal", "outbox", "any_of"})
+RUNNABLE_INVARIANTS = frozenset(
+    {"paths_unchanged", "public_api_unchanged", "rows_unchanged", "no_irreversible_without_approval"}
+)
 
 
 class CommandCheck(Spec):

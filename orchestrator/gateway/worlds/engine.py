@@ -174,6 +174,13 @@ class WorldEngine:
             with contextlib.suppress(OSError):
                 self._control.send(json.dumps({"end": child.number}).encode())
 
+    async def keep_only(self, launches: set[str]) -> None:
+        """Remove the databases of all other launches."""
+        for folder in await asyncio.to_thread(lambda: [*self._folder.glob("*")]):
+            if folder.name not in launches:
+                self.forget(folder.name)
+                await asyncio.to_thread(shutil.rmtree, folder, True)
+
     def forget(self, launch: str) -> None:
         """End the child that a launch may have."""
         child = self._idle.pop(launch, None)

@@ -7,6 +7,7 @@
 ``guards``     approvals and rates
 ``pages``      long lists in parts
 ``functions``  what SQL cannot say: functions of the task's ``tools.py``
+``statements`` of a file of SQL
 ``proving``    tries a world before anything runs
 
 Standard library only. A child keeps nothing that is not in the database, so it can be ended at any moment. Messages on its socket are a

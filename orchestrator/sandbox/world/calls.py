@@ -14,8 +14,8 @@ from orchestrator.sandbox.world.functions import BrokenError, CallError, World
 TABLES = """\
 create table _calls (
     id integer primary key, request text not null unique, tool text not null, caller text not null, number integer not null,
-    arguments text not null, outcome text not null, error text, answer text not null, irreversible integer not null,
-    approved integer not null, at text);
+    arguments text not null, outcome text not null, error text, answer text not null, effect integer not null,
+    irreversible integer not null, approved integer not null, at text);
 create table _outbox (
     id integer primary key, request text not null, tool text not null, recipient text not null, text text not null,
     payload text not null, at text);
@@ -60,20 +60,21 @@ class Calls:
         self._database.give(self._seconds)
         self._database.own("begin immediate")
         answer, approved = self._answered(order)
+        effect = approved is not None
         try:
-            self._log(order, answer, approved=approved)
+            self._log(order, answer, effect=effect, approved=bool(approved))
         except sqlite3.Error as error:  # there is no room for the row: so nothing has happened
             if self._database.in_transaction:
                 self._database.own("rollback")
             self._database.make_room()
             self._database.own("begin immediate")
             answer = _broken(error)
-            self._log(order, answer, approved=False)
+            self._log(order, answer, effect=False, approved=False)
         self._database.own("commit")
         return answer
 
-    def _answered(self, order: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-        """Return the answer, and whether an approval was used; without an effect unless it is the answer of one."""
+    def _answered(self, order: dict[str, Any]) -> tuple[dict[str, Any], bool | None]:
+        """Return the answer, and whether an approval was used; None: nothing has happened."""
         self._database.own("savepoint effect")
         try:
             return self._done(order)
@@ -95,7 +96,7 @@ class Calls:
         else:
             self._database.make_room()
             self._database.own("begin immediate")
-        return answer, False
+        return answer, None
 
     def _done(self, order: dict[str, Any]) -> tuple[dict[str, Any], bool]:
         name, arguments, request = order["tool"], order["arguments"], order["request"]
@@ -197,13 +198,13 @@ class Calls:
             self._database.now,
         )
 
-    def _log(self, order: dict[str, Any], answer: dict[str, Any], *, approved: bool) -> None:
+    def _log(self, order: dict[str, Any], answer: dict[str, Any], *, effect: bool, approved: bool) -> None:
         name = order["tool"]
         number = self._database.own("select count(*) from _calls where tool = ?", name)[0][0] + 1
         tool = self._tools.get(name, {"irreversible": False})
         self._database.own(
-            "insert into _calls (request, tool, caller, number, arguments, outcome, error, answer, irreversible, approved, at) "
-            "values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "insert into _calls (request, tool, caller, number, arguments, outcome, error, answer, effect, irreversible, approved, at) "
+            "values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             order["request"],
             name,
             order["caller"],
@@ -212,6 +213,7 @@ class Calls:
             answer["outcome"],
             answer.get("kind"),
             _json(answer),
+            int(effect),
             int(tool["irreversible"]),
             int(approved),
             self._database.now,

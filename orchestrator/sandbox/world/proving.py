@@ -10,6 +10,7 @@ from orchestrator.sandbox.world import pages
 from orchestrator.sandbox.world.calls import READY_ARGUMENTS, TABLES
 from orchestrator.sandbox.world.database import Database, Mode, TooSlowError
 from orchestrator.sandbox.world.functions import BrokenError, load
+from orchestrator.sandbox.world.statements import statements
 
 _SEED_SECONDS = 60.0
 
@@ -35,24 +36,6 @@ def sow(database: Database, seed: str) -> None:
         except (sqlite3.Error, TooSlowError, ValueError) as error:
             raise SeedError(line, str(error)) from error
     database.own("commit")
-
-
-def statements(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the statements of a file, each with the line in which it begins."""
-    held, begin = "", 1
-    for number, line in enumerate(text.splitlines(keepends=True), 1):
-        if not held.strip():
-            held, begin = "", number
-        held += line
-        if ";" in line and sqlite3.complete_statement(held):
-            yield begin, held
-            held = ""
-    if _says_something(held):
-        yield begin, held
-
-
-def _says_something(text: str) -> bool:
-    return any(line.strip() and not line.strip().startswith("--") for line in text.splitlines())
 
 
 def problems(database: Database, world: dict[str, Any], source: str | None) -> list[dict[str, Any]]:

@@ -279,7 +279,7 @@ async def test_a_killed_child_leaves_one_whole_effect(tmp_path: Path, seed: int)
 
 
 def test_the_seed_of_these_tests_is_read_by_statements() -> None:
-    from orchestrator.sandbox.world.proving import statements
+    from orchestrator.sandbox.world.statements import statements
 
     assert [line for line, _ in statements(SEED)] == [1, 2]
     trigger = "create trigger t after insert on a begin\n  update a set b = 1;\nend;\nselect ';';\n-- the end"
