@@ -75,6 +75,12 @@ class Calls:
 
     def _answered(self, order: dict[str, Any]) -> tuple[dict[str, Any], bool | None]:
         """Return the answer, and whether an approval was used; None: nothing has happened."""
+        tool = self._tools.get(order["tool"])
+        try:
+            if tool is not None:
+                guards.check_rate(self._database, tool)  # calls that fail count, too
+        except CallError as error:
+            return _error(error), None
         self._database.own("savepoint effect")
         try:
             return self._done(order)
@@ -109,7 +115,6 @@ class Calls:
         fault = guards.planted(tool, number, self._seed)
         if fault is not None and fault["effect"] == "none":
             raise guards.failure(fault, arguments)
-        guards.check_rate(self._database, tool)
         guards.check_requires(self._database, tool, values, arguments)
         approved = guards.approve(self._database, tool, values, arguments, request)
         data = self._effect(tool, values, arguments, order["caller"])

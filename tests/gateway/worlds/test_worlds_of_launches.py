@@ -73,6 +73,7 @@ async def world_of(store: Any, seal: Seal) -> bytes:
 
 
 def lay(here: Any, digest: str, made: Bundle) -> None:
+    here.scripts._folder.mkdir(exist_ok=True)
     made.write(here.scripts._folder / digest)
 
 
@@ -82,7 +83,7 @@ def test_tools_of_a_world_are_called_recorded_and_sealed(world: Any) -> None:
             lay(
                 here, "w1", bundle(GET, CANCEL | {"rate": {"calls": 1, "seconds": 60}}, now="2026-03-02T09:00:00+01:00")
             )
-            inside = await here.launch(world="w1")
+            inside = await here.launch(world="w1", scripts=None, models={})
             listed = (await inside.ask("GET", "/tools"))[1]["tools"]
             assert [each["function"]["name"] for each in listed] == ["finish", "get_order", "cancel_order"]
             answers = [
@@ -122,7 +123,7 @@ def test_equal_calls_leave_equal_worlds(world: Any) -> None:
             lay(here, "w1", bundle(GET, CANCEL, MOVE))
             seals = []
             for sample in (1, 2):
-                inside = await here.launch(sample, world="w1", seed=5)
+                inside = await here.launch(sample, world="w1", seed=5, scripts=None, models={})
                 for path in ("move", "get_order", "cancel_order"):
                     await inside.ask("POST", f"/tools/{path}", {} if path == "move" else {"order_id": "o2"})
                 seals.append(await here.client.seal(inside.launch))
@@ -139,7 +140,7 @@ def test_a_world_that_cannot_be_made_refuses_the_launch(world: Any) -> None:
             items = [item for item in broken.items if item.path != "world/seed.sql"]
             lay(here, "w1", Bundle.of([*items, Item("world/seed.sql", data=b"create table\n")]))
             with pytest.raises(Exception, match="the world of task task-1 cannot be made") as caught:
-                await here.launch(world="w1")
+                await here.launch(world="w1", scripts=None, models={})
             return str(caught.value)
 
     assert "incomplete input" in asyncio.run(live())
@@ -151,7 +152,7 @@ async def killed(folder: Path, seed: int) -> tuple[int | None, Seal, list[Any], 
     digest = await publish(here.store, "world", bundle(MOVE, GET))
     async with here.client:
         async with here.service("gateway") as gateway:
-            pod = Pod(await here.client.register(here.request(1, world=digest)))
+            pod = Pod(await here.client.register(here.request(1, world=digest, scripts=None, models={})))
             await pod.begin()
             assert (await pod.ask("POST", "/tools/get_order", {"order_id": "o1"}))[0] == 200
             call = asyncio.create_task(pod.ask("POST", "/tools/move", {}))
@@ -179,8 +180,8 @@ def test_a_killed_gateway_leaves_whole_effects_once(short_folder: Path, seed: in
     done = len(noted)
     assert moved == [(1200 - 100 * done,), (300 + 100 * done,)]
     assert seal.stopped in {None, "infra_lost"}
-    if seal.stopped is None:  # it went on: with the call that was answered, and with the one after it
-        assert done == (1 if status is None else 2)
+    if seal.stopped is None:  # it went on: the call had not come, or its answer was written down; and one came after it
+        assert done in ({1, 2} if status is None else {2})
     else:
         assert status is None
         assert done <= 1
