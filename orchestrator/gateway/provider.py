@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -131,9 +130,20 @@ _REQUEST_CODES = (
     "ResponsibleAIPolicyViolation",
 )
 """Beginnings of words for what is wrong with a request, such as an image that is none: nothing that passes, and an act of the agent."""
-FLAGGED = "flagged_input"
-"""Code of a request that a provider's moderation has refused, where it has no code of its own for that."""
-_TOO_LARGE = re.compile(r"Request too large for .{1,200}?: Limit (\d{1,12}), Requested (\d{1,12})\b", re.DOTALL)
+_MODERATED = frozenset(
+    {
+        "content_filter",
+        "content_policy_violation",
+        "data_inspection_failed",
+        "DataInspectionFailed",
+        "flagged_input",
+        "invalid_prompt",
+        "moderation_blocked",
+        "refusal",
+        "ResponsibleAIPolicyViolation",
+    }
+)
+"""Words of OpenAI, Azure, OpenRouter and Alibaba for it, whole: beginnings of them stand for keys and countries, too."""
 _STATUS_OF_CODE = {
     "overloaded_error": 529,
     "rate_limit_error": 429,
@@ -160,18 +170,9 @@ def is_ours(status: int) -> bool:
     return is_retryable(status) or status in {401, 402, 403} or status < 400
 
 
-def is_by_request(status: int, code: str | None, said: str) -> bool:
-    """Return whether an error with a status that is usually ours is the request's: it never passes, however long one waits.
-
-    403 with a typed word for moderation (OpenRouter's ``metadata.flagged_input``, and the words of ``_REQUEST_CODES``), and OpenAI's 429
-    for a request that is larger than all that may be sent in a minute: ``Request too large for MODEL … Limit N, Requested M``. Neither the
-    code nor the beginning of that sentence holds anything of the request but the name of a model that the agent file allows.
-    """
-    code = code or ""
-    if status == 403:
-        return code == FLAGGED or code.startswith(_REQUEST_CODES) or "content_filter" in code
-    found = _TOO_LARGE.match(said) if status == 429 and code == "rate_limit_exceeded" else None
-    return found is not None and int(found[2]) > int(found[1])
+def is_moderated(code: str | None) -> bool:
+    """Return whether a typed word says that moderation has refused a request, or stopped its answer."""
+    return code in _MODERATED
 
 
 def status_of(code: str | None) -> int:

@@ -20,22 +20,19 @@ import aiohttp
 import orjson
 from yarl import URL
 
+from orchestrator.gateway.blame import blame, told
 from orchestrator.gateway.body import within_depth
 from orchestrator.gateway.config import ProviderConfig
 from orchestrator.gateway.dialects.base import Dialect, ServerEvent
 from orchestrator.gateway.dialects.shape import parsed
 from orchestrator.gateway.dialects.sse import EventParser
 from orchestrator.gateway.provider import (
-    FLAGGED,
     GARBLED,
     TIMED_OUT,
     ModelCall,
     ProviderError,
     RetryPolicy,
     Service,
-    is_by_request,
-    is_ours,
-    is_retryable,
 )
 
 MOST_BYTES = 32 << 20
@@ -44,13 +41,10 @@ MOST_DEPTH = 100
 """Levels of its JSON."""
 _FED_BYTES = 16 << 10
 """Of a stream that are looked at before others have their turn."""
-_MOST_MESSAGE = 2000
 _HIDDEN = "[hidden]"
 _STREAM_SECONDS = 3600.0
 """For a stream from its beginning to its end, however lively it is."""
 _COUNT_TOKENS = "/messages/count_tokens"
-_UNPAID = ("credit balance", "exceeded your current quota", "billing")
-"""How providers say that nobody pays them, whatever the status: no act of the agent."""
 
 
 @dataclass(frozen=True)
@@ -213,22 +207,20 @@ class HttpProvider:
         return value
 
     def _error(self, response: aiohttp.ClientResponse, data: bytes) -> ProviderError:
-        status = response.status
-        message, code = f"provider {self.name} answered with status {status}", None
-        said, word = _said(data)
-        ours = is_ours(status) or any(words in said.lower() for words in _UNPAID)
-        if ours and is_by_request(status, word, said):
-            ours, status = (
-                False,
-                413 if is_retryable(status) else status,
-            )  # clients try again what may pass, and this never does
-        if not ours:
-            message += f": {said}" if said else ""
-            code = word
-        message = self._hide(message.encode("utf-8", "replace")).decode()
-        code = self._hide(code.encode("utf-8", "replace")).decode() if code else None
-        after = _retry_after(response.headers.get("Retry-After"))
-        return ProviderError(status, message, code=code, retryable=is_retryable(status), ours=ours, retry_after_s=after)
+        said = told(data, response.headers)
+        found = blame(response.status, said)
+        message, code = f"provider {self.name} answered with status {response.status}", None
+        if not found.is_ours:
+            message += f": {said.message}" if said.message else ""
+            code = said.code
+        return ProviderError(
+            found.status,
+            self._hide(message.encode("utf-8", "replace")).decode(),
+            code=self._hide(code.encode("utf-8", "replace")).decode() if code else None,
+            retryable=found.is_retryable,
+            ours=found.is_ours,
+            retry_after_s=_retry_after(response.headers.get("Retry-After")),
+        )
 
     def _hidden(self, events: list[ServerEvent]) -> list[ServerEvent]:
         return [self._cleaned(event) for event in events] if self._secrets else events
@@ -287,30 +279,6 @@ def _why(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
         return os.strerror(error.errno).lower()
     return type(error).__name__
-
-
-def _said(data: bytes) -> tuple[str, str | None]:
-    """Return message and code of an error body, decoded first, so that no escape can carry a secret past the filter."""
-    try:
-        value = orjson.loads(data)
-    except orjson.JSONDecodeError:
-        return "", None
-    value = value[0] if isinstance(value, list) and value else value
-    if not isinstance(value, dict):
-        return "", None
-    error = value.get("error", value)
-    if isinstance(error, str):
-        return error[:_MOST_MESSAGE], None
-    if not isinstance(error, dict):
-        return "", None
-    message, code = error.get("message"), error.get("code") or error.get("type")
-    more = error.get("metadata")
-    if not isinstance(code, str) and isinstance(more, dict) and "flagged_input" in more:
-        code = FLAGGED
-    return (
-        message[:_MOST_MESSAGE] if isinstance(message, str) else "",
-        code[:100] if isinstance(code, str) else None,
-    )
 
 
 def _retry_after(value: str | None) -> float | None:

@@ -28,6 +28,7 @@ VECTORS = {
     "data": [{"object": "embedding", "index": 0, "embedding": [0.5]}],
     "usage": {"prompt_tokens": 3, "total_tokens": 3},
 }
+UNPAID = "Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing to upgrade or purchase credits."
 ASKED = {
     "/v1/chat/completions": {"model": "main", "messages": [{"role": "user", "content": "go"}]},
     "/v1/messages": {"model": "main", "max_tokens": 9, "messages": [{"role": "user", "content": "go"}]},
@@ -166,7 +167,7 @@ def test_a_tool_that_runs_at_the_provider_needs_the_tasks_word(world):
     [
         ({"type": "invalid_request_error", "message": "prompt is too long: 9 tokens > 8 maximum"}, "context_exhausted"),
         ({"type": "invalid_request_error", "message": "max_tokens: field required"}, "model_request_error"),
-        ({"type": "invalid_request_error", "message": "Your credit balance is too low"}, "model_api_error"),
+        ({"type": "invalid_request_error", "message": UNPAID}, "model_api_error"),
     ],
 )
 def test_what_anthropic_says_is_told_apart(world, said, stopped):
