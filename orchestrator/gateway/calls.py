@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Awaitable, Callable, Hashable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from orchestrator.gateway.clock import WorkingClock, waiting
@@ -53,32 +53,41 @@ class Timing:
     """For a place, in pauses, and in attempts that failed."""
     seconds: float = 0.0
     """Of the last attempt."""
-    is_silence: bool = False
-    """What is too late was silent: only a stream tells a long answer from none."""
-    hung: list[tuple[float, float]] = field(default_factory=list)
-    """When attempts were waited for whose answers did not come in time."""
+    is_whole: bool = False
+    """The attempt under way asks for a whole answer, of which nothing tells a long one from none; a stream does."""
+    lost: Lost | None = None
+    """The attempt for a whole answer that did not come in time."""
 
-    def in_vain(self, took_s: float) -> list[tuple[float, float]]:
-        """Return those of ``hung`` that were waiting, where the answer took so long in the end.
+    @property
+    def worked_s(self) -> float:
+        """Of the attempt that was lost, what was work."""
+        return self.lost.seconds if self.lost is not None and self.lost.is_work else 0.0
 
-        One that takes as long as was waited for it is a long one, and an agent may ask for it: its provider has not hung.
-        """
-        return [(begin, end) for begin, end in self.hung if self.is_silence or took_s < end - begin]
+    def found_work(self, clock: WorkingClock) -> None:
+        """Count the attempt that was lost as work: the answer takes as long, which is the agent's choice."""
+        if self.lost is not None and not self.lost.is_work:
+            clock.was_work(self.lost.number)
+            self.waited_s -= self.lost.seconds
+            self.lost = replace(self.lost, is_work=True)
 
-    def answered(self, took_s: float) -> None:
-        """Note that the answer has come, after so long."""
-        self.seconds = took_s
-        waited = set(self.in_vain(took_s))
-        self.waited_s -= sum(end - begin for begin, end in self.hung if (begin, end) not in waited)
+
+@dataclass(frozen=True)
+class Lost:
+    """An attempt for a whole answer that did not come in time."""
+
+    number: int
+    """Of its doubtful wait."""
+    seconds: float
+    is_work: bool = False
+    """Its provider has not hung: the answer is that long."""
 
 
 async def with_retries(
     route: Route, trying: Trying, timing: Timing, attempt: Callable[[int], Awaitable[Answer]]
 ) -> Answer:
     """Return what an attempt returns, which is given its number, from 0. Raises the last ProviderError."""
-    policy = route.provider.retry
+    policy, timed_out = route.provider.retry, 0
     came = time.monotonic()
-    hung = timing.hung
     for number in range(policy.attempts):
         place = route.limiter.take_free()
         if place is None:
@@ -86,29 +95,27 @@ async def with_retries(
                 place = await route.limiter.acquire(trying.owner)
         with place:
             began = time.monotonic()
-            timing.waited_s = began - came
+            timing.waited_s = began - came - timing.worked_s
             try:
                 answer = await attempt(number)
             except ProviderError as error:
-                hung += [(began, time.monotonic())] if error.code == TIMED_OUT else []
+                timed_out += error.code == TIMED_OUT
                 is_last = (
                     not error.retryable
                     or trying.begun()
                     or number + 1 == policy.attempts
-                    or len(hung) == MOST_TIMED_OUT
+                    or timed_out == MOST_TIMED_OUT
                 )
                 trying.failed(number, error, is_last)
                 if error.overload:
                     place.overloaded(error.retry_after_s)
-                if error.ours and not trying.begun() and error.code != TIMED_OUT:
-                    trying.clock.waited(began, time.monotonic())
+                if error.ours and not trying.begun():
+                    _wait(trying.clock, timing, began, is_lost=error.code == TIMED_OUT and timing.is_whole)
                 if is_last:
-                    _wait(trying.clock, hung)
                     raise
                 pause = _pause(policy.backoff_seconds, number, error)
             else:
                 place.fine()
-                _wait(trying.clock, timing.in_vain(time.monotonic() - began))
                 return answer
             finally:
                 timing.seconds = time.monotonic() - began
@@ -118,9 +125,12 @@ async def with_retries(
     raise AssertionError(msg)
 
 
-def _wait(clock: WorkingClock, spans: Iterable[tuple[float, float]]) -> None:
-    for begin, end in spans:
-        clock.waited(begin, end)
+def _wait(clock: WorkingClock, timing: Timing, began: float, *, is_lost: bool) -> None:
+    now = time.monotonic()
+    if is_lost:
+        timing.lost = Lost(clock.doubt(began, now), now - began)
+    else:
+        clock.waited(began, now)
 
 
 async def once(route: Route, trying: Trying, attempt: Callable[[], Awaitable[Answer]]) -> Answer:

@@ -20,6 +20,7 @@ class WorkingClock:
         self.ended: float | None = None
         self._closed: list[tuple[float, float]] = []
         self._open: dict[int, float] = {}
+        self._doubtful: dict[int, tuple[float, float]] = {}
         self._next = 0
 
     def start(self, now: float) -> None:
@@ -46,6 +47,16 @@ class WorkingClock:
             begin, end = min(begin, self._closed[first][0]), max(end, self._closed[first][1])
         self._closed[first:after] = [(begin, end)]
 
+    def doubt(self, begin: float, end: float) -> int:
+        """Note that from ``begin`` to ``end`` somebody waited, as far as is known; returns the number to take it back with."""
+        self._next += 1
+        self._doubtful[self._next] = begin, end
+        return self._next
+
+    def was_work(self, number: int) -> None:
+        """Take back what was taken for waiting."""
+        self._doubtful.pop(number, None)
+
     def begin_wait(self, now: float) -> int:
         """Note that somebody waits from now on; returns the number to end it with."""
         self._next += 1
@@ -59,7 +70,7 @@ class WorkingClock:
     def waiting(self, now: float) -> float:
         """Return the seconds of waiting up to now."""
         end = now if self.ended is None else min(now, self.ended)
-        spans = [*self._closed, *((begin, now) for begin in self._open.values())]
+        spans = [*self._closed, *self._doubtful.values(), *((begin, now) for begin in self._open.values())]
         return sum(max(0.0, min(b, end) - max(a, self.started or 0.0)) for a, b in _union(spans))
 
     def working(self, now: float) -> float:

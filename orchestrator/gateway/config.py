@@ -43,6 +43,8 @@ class ProviderConfig(CheckedConfig):
     """More headers; their values are kept as secret as the key."""
     timeout_seconds: float = Field(default=300, gt=0)
     """Seconds that one attempt may take; of a stream, those without a sign of life."""
+    stream_seconds: float = Field(default=3600, gt=0)
+    """Seconds that a stream may take in all, however lively it is."""
     concurrency: int = Field(default=64, ge=1)
     """Most calls at one time; more wait, and waiting is not the agent's time. Fewer while the provider says that it is too much."""
     attempts: int = Field(default=5, ge=1)

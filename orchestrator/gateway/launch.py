@@ -30,6 +30,8 @@ from orchestrator.records.state import FinalAnswer
 from orchestrator.records.termination import BudgetReason
 
 _SHORTEST_NAP = 0.01
+_LONGEST_NAP = 5.0
+"""Time that was taken for waiting may turn out to have been work, which nobody tells the watch of."""
 _MOST_REFUSALS = 200
 """Refusals recorded one by one; later ones are only counted."""
 
@@ -206,6 +208,6 @@ class Launch:
         limit = self.body.budgets.max_wall_seconds
         # Waiting stops the working clock, so the time that is left must be looked at again after each nap.
         while (left := limit - self.clock.working(time.monotonic())) > 0:  # noqa: ASYNC110
-            await asyncio.sleep(max(left, _SHORTEST_NAP))
+            await asyncio.sleep(min(max(left, _SHORTEST_NAP), _LONGEST_NAP))
         self.meter.spend("wall_clock")
         self.spend("wall_clock")

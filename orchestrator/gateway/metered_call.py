@@ -18,7 +18,15 @@ from orchestrator.gateway.dialects.base import ServerEvent, StreamError, StreamR
 from orchestrator.gateway.findings import printable
 from orchestrator.gateway.launch import Launch
 from orchestrator.gateway.meter import BudgetSpentError
-from orchestrator.gateway.provider import GARBLED, TIMED_OUT, ModelCall, ProviderError, told_in_stream
+from orchestrator.gateway.provider import (
+    ENDLESS,
+    GARBLED,
+    TIMED_OUT,
+    ModelCall,
+    ProviderError,
+    is_moderated,
+    told_in_stream,
+)
 from orchestrator.gateway.refusal import Refusal
 from orchestrator.gateway.transcript import Answered, Asked
 from orchestrator.gateway.usage import costs_otherwise, estimate
@@ -38,6 +46,8 @@ _END = "[DONE]"
 """The last event of Chat Completions, where a provider sends it."""
 _COUNTS_SECONDS = 2.0
 """How long a chat that is complete may take to report its tokens."""
+_LONG_PART = 0.5
+"""Of the time that a whole answer is waited for: one that takes longer than that is better asked for as a stream."""
 _LINGER_SECONDS = 0.1
 """How long a provider may take to close a stream that has said that it is complete, so that its connection can be used again."""
 
@@ -51,7 +61,7 @@ class MeteredCall:
         self._call = call
         self._stream = stream
         self._is_stream = call.body.get("stream") is True and call.dialect.name != "embeddings"
-        self._timing = Timing(is_silence=self._is_stream)
+        self._timing = Timing()
         self._reader: StreamReader | None = None
         self._began = 0.0
         self._first_token_s: float | None = None
@@ -68,8 +78,8 @@ class MeteredCall:
         self._asked: Asked | None = None
         self._by_stream = route.model in launch.long_answers and self._may_be_streamed
         """A whole answer is asked for as a stream and put together here: as long as something comes, nothing has failed."""
-        self._hung_s: float | None = None
-        """How long an attempt was waited for in vain."""
+        self._heard = 0
+        """Events of the stream of this attempt that told no failure."""
         self._charged: Usage | None = None
         """What was used by a call that has failed and is charged all the same."""
 
@@ -130,6 +140,7 @@ class MeteredCall:
 
     async def _whole(self, number: int) -> dict[str, Any]:
         self._begin()
+        self._timing.is_whole = not self._by_stream
         if self._by_stream:
             answer = await self._put_together(number)
         else:
@@ -148,30 +159,56 @@ class MeteredCall:
         A whole one that does not come in time may be long, which is the agent's choice, or its provider may hang. A stream tells which:
         its time-out is one of silence.
         """
-        call = replace(self._numbered(number), body={**self._call.body, "stream": True})
-        self._reader = reader = call.dialect.reader(call.body)
+        body = {
+            name: value for name, value in self._call.body.items() if name != "stream_options"
+        }  # nobody sees the stream
+        call = replace(self._numbered(number), body={**body, "stream": True})
+        self._begin_stream(reader := call.dialect.reader(call.body, is_shown=False))
         try:
             async with aclosing(self._route.provider.stream(call)) as parts:
                 await self._follow(reader, parts)
         except ProviderError as error:
-            if self._hung_s is None or error.context or (error.ours and error.code != GARBLED):
+            if not self._is_about_streams(error):
                 raise
-            self._by_stream = False  # it was not the agent who asked for a stream
+            self._by_stream = False
             msg = f"{error.message}; it was asked for a stream since the answer had not come in time"
             raise ProviderError(error.status, msg, code="provider_streams_not", retryable=True) from None
-        if self._hung_s is not None and time.monotonic() - self._began >= self._hung_s:
-            self._launch.long_answers.add(self._route.model)
         return reader.answer()
+
+    def _is_about_streams(self, error: ProviderError) -> bool:
+        """Return whether a provider refused, at once, a stream that it was not the agent who asked for.
+
+        What comes of a stream that has begun is what it would be otherwise: too large, filtered, broken.
+        """
+        if self._timing.lost is None or self._heard or error.context or is_moderated(error.code):
+            return False
+        return not error.ours or error.code == GARBLED
+
+    def _seen_alive(self) -> None:
+        """Note that a stream goes on which was asked for since a whole answer had not come in time.
+
+        As soon as it has taken as long as that, the provider has not hung, and what was lost was the beginning of a long answer.
+        """
+        lost, took_s = self._timing.lost, time.monotonic() - self._began
+        if lost is None or took_s < lost.seconds * _LONG_PART:
+            return
+        self._launch.long_answers.add(self._route.model)
+        if took_s >= lost.seconds:
+            self._timing.found_work(self._launch.clock)
+
+    def _begin_stream(self, reader: StreamReader) -> None:
+        self._reader = reader
+        self._first_token_s = None
+        self._heard = 0
 
     async def _streamed(self, number: int) -> None:
         self._begin()
-        self._first_token_s = None
         self._launch.meter.return_tool_calls(self._counted)  # of an attempt that nobody has seen anything of
         self._counted = 0
-        self._reader = self._call.dialect.reader(self._call.body)
+        self._begin_stream(reader := self._call.dialect.reader(self._call.body))
         async with aclosing(self._route.provider.stream(self._numbered(number))) as parts:
-            last = await self._follow(self._reader, parts)
-            await self._complete(self._reader, last)
+            last = await self._follow(reader, parts)
+            await self._complete(reader, last)
             with suppress(TimeoutError, ProviderError):
                 async with asyncio.timeout(_LINGER_SECONDS):
                     await anext(parts, None)
@@ -191,7 +228,10 @@ class MeteredCall:
                         return last
                     # Token counts may come after the end that is told, and so may nothing at all.
                     patience.reschedule(asyncio.get_running_loop().time() + _COUNTS_SECONDS)
-        except (TimeoutError, ProviderError):
+        except ProviderError as error:
+            if not reader.done:
+                raise self._too_long(reader) if error.code == ENDLESS and reader.characters else error from None
+        except TimeoutError:
             if not reader.done:
                 raise
         if not reader.done:
@@ -205,6 +245,7 @@ class MeteredCall:
         try:
             for event in events:
                 frames = reader.take(event)
+                self._heard += 1
                 if self._first_token_s is None and reader.characters + reader.calls:
                     self._first_token_s = time.monotonic() - self._began
                 if self._is_stream and reader.calls > self._counted:
@@ -215,9 +256,16 @@ class MeteredCall:
             raise told_in_stream(self._route.model.partition("/")[0], error.code, error.message) from None
         except ValueError:
             msg = f"the answer of {self._route.model} is no stream of this API"
-            raise ProviderError(200, msg, code="provider_garbled", retryable=True) from None
+            raise ProviderError(200, msg, code=GARBLED, retryable=True) from None
+        if reader.characters + reader.calls:
+            self._seen_alive()
         # What came before the call that is too many is nothing by itself: where nothing was sent yet, the agent gets a plain refusal.
         return shown if self._spent is None or self._stream.begun else []
+
+    def _too_long(self, reader: StreamReader) -> ProviderError:
+        """Return the error for an answer without an end: its length is the agent's choice, and another attempt would be as long."""
+        msg = f"the answer of {self._route.model} had not ended when the longest time for one was over; ask for less"
+        return ProviderError(413, msg, code=ENDLESS, ours=False, charged_characters=reader.characters)
 
     def _count_calls(self, reader: StreamReader) -> None:
         """Count the tool calls that have begun, before the agent sees them; withhold all from one on that is too many."""
@@ -262,7 +310,7 @@ class MeteredCall:
         usage, estimated = self._usage(answer, reply.tokens, broken=broken)
         self._settled = True
         await launch.meter.settle(usage)
-        self._timing.answered(time.monotonic() - self._began)
+        self._timing.seconds = time.monotonic() - self._began
         answered = Answered(
             reply=reply,
             usage=usage,
@@ -270,6 +318,7 @@ class MeteredCall:
             timing=self._timing,
             first_token_s=self._first_token_s,
             broken=broken,
+            put_together=self._by_stream,
         )
         if self._asked is not None:
             launch.transcript.response(self._asked, answered)
@@ -361,12 +410,15 @@ class MeteredCall:
             "message": error.message,
             "failure": _failure(error) if is_last else None,
         }
-        if is_last and not (self._shown and self._reader is not None) and error.charged_characters:
-            self._charged = self._guess(error.charged_characters)
+        used_up = error.charged_characters
+        if self._by_stream and self._reader is not None and not error.ours:  # what nobody gets was written all the same
+            used_up = max(used_up, self._reader.characters)
+        if is_last and not (self._shown and self._reader is not None) and used_up:
+            self._charged = self._guess(used_up)
         used = self._charged
         if error.code == TIMED_OUT and not self._shown:
             used = self._timed_out()
-            self._by_stream, self._hung_s = self._may_be_streamed, time.monotonic() - self._began
+            self._by_stream = self._may_be_streamed
         if used is not None:
             data["tokens"] = used.model_dump(mode="json")
         self._launch.trajectory.append("model_error", "gateway", data)

@@ -15,6 +15,8 @@ Service = Endpoint | Literal["count_tokens"]
 
 TIMED_OUT = "provider_timeout"
 """Code of an attempt that was sent and whose answer did not come in time: the provider may have worked, and charges for it."""
+ENDLESS = "answer_too_long"
+"""Code of a stream that goes on when the time for one is over."""
 GARBLED = "provider_garbled"
 """Code of an answer that is none."""
 MOST_TIMED_OUT = 2

@@ -63,6 +63,8 @@ class Answered:
     """Seconds to the first part of a stream."""
     broken: bool
     """The stream ended early."""
+    put_together: bool = False
+    """A whole answer was asked for, and came as a stream."""
 
 
 class Transcript:
@@ -136,6 +138,7 @@ class Transcript:
                 "waited_s": round(timing.waited_s, 4),
                 "first_token_s": None if first is None else round(first, 4),
                 "broken": answered.broken,
+                **({"put_together": True} if answered.put_together else {}),
             },
         )
         effort = Effort()

@@ -27,6 +27,7 @@ from orchestrator.gateway.dialects.base import Dialect, ServerEvent
 from orchestrator.gateway.dialects.shape import parsed
 from orchestrator.gateway.dialects.sse import EventParser
 from orchestrator.gateway.provider import (
+    ENDLESS,
     GARBLED,
     TIMED_OUT,
     ModelCall,
@@ -42,8 +43,6 @@ MOST_DEPTH = 100
 _FED_BYTES = 16 << 10
 """Of a stream that are looked at before others have their turn."""
 _HIDDEN = "[hidden]"
-_STREAM_SECONDS = 3600.0
-"""For a stream from its beginning to its end, however lively it is."""
 _COUNT_TOKENS = "/messages/count_tokens"
 
 
@@ -103,7 +102,7 @@ class HttpProvider:
         """Send the request once and yield what comes. Raises ProviderError, whose text holds no secret."""
         sending = await self.sending(call, call.dialect.outgoing(call.body, call.model), call.dialect.upstream)
         size = 0
-        async with self._open(sending, self.stream_type, _STREAM_SECONDS) as response:
+        async with self._open(sending, self.stream_type, self._config.stream_seconds) as response:
             if response.status != 200:
                 raise self._error(response, await self._read(response))
             if "json" in response.content_type:
@@ -176,9 +175,10 @@ class HttpProvider:
         except aiohttp.ConnectionTimeoutError:
             msg = f"provider {self.name} could not be reached: no connection came about in time"
             raise ProviderError(0, msg, code="provider_unreachable", retryable=True) from None
-        except TimeoutError:
+        except TimeoutError as error:
             msg = f"provider {self.name} was silent for {quiet_s:g} s, or took more than {total_s:g} s in all"
-            raise ProviderError(0, msg, code=TIMED_OUT, retryable=True) from None
+            is_endless = accept == self.stream_type and not isinstance(error, aiohttp.ServerTimeoutError)
+            raise ProviderError(0, msg, code=ENDLESS if is_endless else TIMED_OUT, retryable=not is_endless) from None
         except (aiohttp.ClientError, OSError, ValueError, asyncio.IncompleteReadError) as error:
             msg = f"provider {self.name} could not be reached: {_why(error)}"
             raise ProviderError(0, msg, code="provider_unreachable", retryable=True) from None

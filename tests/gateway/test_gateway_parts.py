@@ -44,6 +44,18 @@ def test_waiting_before_the_start_does_not_count():
     assert (clock.waiting(9), clock.working(9)) == (1, 4)
 
 
+def test_a_wait_can_turn_out_to_have_been_work():
+    clock = WorkingClock()
+    clock.start(0)
+    clock.waited(1, 3)
+    first, second = clock.doubt(2, 6), clock.doubt(8, 9)
+    assert clock.waiting(10) == 6
+    clock.was_work(first)
+    assert clock.waiting(10) == 3
+    clock.was_work(second)
+    assert clock.waiting(10) == 2
+
+
 @given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)), max_size=8), st.integers(1, 100))
 def test_work_and_waiting_are_the_whole_time(spans, end):
     clock = WorkingClock()

@@ -55,21 +55,21 @@ async def hang(_request):
     await asyncio.sleep(30)
 
 
-def play(world, steps, *, path="chat/completions", times=1, before_seal=None, **change):
+def play(world, steps, *, path="chat/completions", times=1, before_seal=None, body=None, **change):
     """Ask for whole answers; return them, the seal, the requests that came, and the events."""
 
     async def live():
         async with provider(*steps) as (url, seen):
             kind = "anthropic" if path == "messages" else "openai"
             settings = {"type": kind, "base_url": url, "key": KEY, "backoff_seconds": 0.01, "timeout_seconds": LIMIT_S}
-            async with world(providers={"openai": {**settings, **change}}).running() as here:
+            async with world(providers={"openai": {**settings, **change}}, settle_seconds=0).running() as here:
                 inside = await here.launch(
                     models={"main": "openai/gpt-x"}, scripts=None, prices={"openai/gpt-x": PRICE}
                 )
-                body = {"model": "main", **DIALECTS[path][0]}
+                request = {"model": "main", **DIALECTS[path][0], **(body or {})}
                 asked = []
                 for _ in range(times):
-                    asked.append(asyncio.create_task(inside.ask("POST", f"/v1/{path}", body)))
+                    asked.append(asyncio.create_task(inside.ask("POST", f"/v1/{path}", request)))
                     await asyncio.wait(asked, timeout=before_seal)
                 seal = await here.client.seal(inside.launch)
                 answers = await asyncio.gather(*asked, return_exceptions=True)
@@ -92,14 +92,17 @@ def test_a_long_answer_is_a_result_and_later_ones_are_streamed_at_once(world, pa
     assert (seal.stopped, seal.steps) == (None, 2)
     assert seal.usage.output >= 2 * 5
     assert seal.waiting_s < LIMIT_S / 2  # the first attempt was the beginning of a long answer: work
-    assert [event.data["waited_s"] < LIMIT_S / 2 for event in told if event.type == "model_response"] == [True, True]
+    assert [event.data["stream"] for event in told if event.type == "model_request"] == [False, False]
+    found = [event.data for event in told if event.type == "model_response"]
+    assert [(each["put_together"], each["waited_s"] < LIMIT_S / 2) for each in found] == [(True, True)] * 2
 
 
 def test_a_provider_that_hung_once_has_been_waited_for(world):
-    answers, seal, streamed, _ = play(world, [hang, stream(*HELLO), ANSWER], times=2)
+    answers, seal, streamed, told = play(world, [hang, stream(*HELLO), ANSWER], times=2)
     assert [status for status, *_ in answers] == [200, 200]
     assert streamed == [False, True, False]
     assert seal.waiting_s >= LIMIT_S
+    assert ["put_together" in event.data for event in told if event.type == "model_response"] == [True, False]
 
 
 def test_a_provider_that_hangs_again_is_ours(world):
@@ -143,9 +146,78 @@ def test_a_stream_that_breaks_off_is_tried_again(world):
     assert seal.steps == 1
 
 
-def test_a_seal_in_the_middle_ends_it(world):
-    endless = stream(*([chunk("x")] * 600), pause=0.02)
-    answers, seal, streamed, _ = play(world, [hang, endless], before_seal=LIMIT_S + 0.3)
+ENDLESS = stream(*([chunk("x")] * 600), pause=0.02)
+
+
+@pytest.mark.parametrize(("second", "is_waiting"), [(ENDLESS, False), (hang, True)])
+def test_a_seal_in_the_middle_ends_it_and_what_was_lost_is_waiting_unless_it_was_long(world, second, is_waiting):
+    # At its seal the second attempt of a provider that hangs has not timed out yet: a lively one lasts longer than that.
+    before = 3 * LIMIT_S if second is ENDLESS else 1.5 * LIMIT_S
+    answers, seal, streamed, _ = play(world, [hang, second], before_seal=before)
     assert streamed == [False, True]
     assert isinstance(answers[0], Exception) or answers[0][0] != 200
     assert "call_aborted" in {finding.type for finding in seal.findings}
+    assert (seal.waiting_s >= LIMIT_S * 0.9) is is_waiting
+
+
+def test_a_stream_that_is_silent_has_hung_however_long_the_next_one_takes(world):
+    slow = stream(*HELLO, pause=0.1)
+    answers, seal, streamed, _ = play(world, [hang, slow, hang, slow], times=2)
+    assert [status for status, *_ in answers] == [200, 200]
+    assert streamed == [False, True, True, True]
+    assert LIMIT_S * 0.9 <= seal.waiting_s < 2 * LIMIT_S
+
+
+def test_an_answer_without_an_end_is_the_agents(world):
+    answers, seal, streamed, _ = play(world, [hang, ENDLESS], stream_seconds=2 * LIMIT_S)
+    assert (answers[0][0], answers[0][1]["error"]["code"]) == (413, "answer_too_long")
+    assert (streamed, seal.stopped, seal.steps) == ([False, True], "model_request_error", 1)
+    assert seal.usage.output > 0
+
+
+def test_signs_of_life_without_an_answer_are_no_answer(world):
+    pings = stream(*[b'event: ping\ndata: {"type": "ping"}\n\n'] * 600, pause=0.02)
+    answers, seal, _, _ = play(world, [hang, pings], path="messages", stream_seconds=2 * LIMIT_S)
+    assert (answers[0][0], seal.stopped) == (502, "model_api_error")
+
+
+FILTERED = {"error": {"code": "content_filter", "message": "no"}}
+
+
+@pytest.mark.parametrize("second", [stream(chunk("he"), FILTERED), error(403, FILTERED)])
+def test_an_answer_that_is_filtered_is_the_agents_also_then(world, second):
+    answers, seal, streamed, _ = play(world, [hang, second])
+    assert (streamed, seal.stopped) == ([False, True], "model_request_error")
+    assert answers[0][1]["error"]["code"] == "content_filter"
+
+
+def test_nothing_that_was_asked_for_is_missing(world):
+    piece = chunk("hi")
+    piece["choices"][0]["logprobs"] = {"content": [{"token": "hi", "logprob": -1.5}], "refusal": None}
+    asked = {"logprobs": True, "stream_options": {"unknown": 1}}
+    answers, _, _, _ = play(world, [hang, stream(piece, piece, *HELLO[2:])], body=asked)
+    [choice] = answers[0][1]["choices"]
+    assert choice["logprobs"] == {"content": [{"token": "hi", "logprob": -1.5}] * 2}
+    assert (choice["message"]["content"], answers[0][1]["usage"]) == ("hihi", USAGE["usage"])
+
+
+def test_an_agent_that_hangs_up_has_used_what_was_answered(world):
+    async def live():
+        settings = {"timeout_seconds": LIMIT_S, "backoff_seconds": 0.01}
+        async with (
+            provider(hang, stream(*HELLO, pause=0.05)) as (url, _),
+            world(providers={"openai": {**settings, "base_url": url}}).running() as here,
+        ):
+            inside = await here.launch(models={"main": "openai/gpt-x"}, scripts=None)
+            asked = asyncio.create_task(inside.chat())
+            while not here.registry.find(inside.launch).calls:
+                await asyncio.sleep(0.01)
+            asked.cancel()
+            while not (launch := here.registry.find(inside.launch)).meter.steps:
+                assert launch.calls
+                await asyncio.sleep(0.01)
+            return await here.client.seal(inside.launch)
+
+    seal = asyncio.run(live())
+    assert (seal.steps, seal.stopped) == (1, None)
+    assert seal.usage.total >= USAGE["usage"]["prompt_tokens"]

@@ -143,8 +143,11 @@ class Dialect(Protocol):
         """Return what an answer says. What is malformed in it is left out, never raised."""
         ...
 
-    def reader(self, body: Mapping[str, Any]) -> StreamReader:
-        """Return a follower for the streamed answer to this request of an agent."""
+    def reader(self, body: Mapping[str, Any], *, is_shown: bool = True) -> StreamReader:
+        """Return a follower for the streamed answer to this request of an agent.
+
+        ``is_shown``: the agent gets the stream. Where not, it gets ``answer``, which must hold all that a whole answer would.
+        """
         ...
 
     def answer(self, body: Mapping[str, Any], said: Said) -> dict[str, Any]:

@@ -102,9 +102,11 @@ class ChatDialect:
             tokens=chat_tokens(answer.get("usage")),
         )
 
-    def reader(self, body: Mapping[str, Any]) -> StreamReader:
+    def reader(self, body: Mapping[str, Any], *, is_shown: bool = True) -> StreamReader:
         """Return a follower that hides the usage unless this request asked for it."""
-        return ChatReader(shows_usage=bool(obj(body.get("stream_options")).get("include_usage")))
+        return ChatReader(
+            shows_usage=bool(obj(body.get("stream_options")).get("include_usage")), keeps_lists=not is_shown
+        )
 
     def answer(self, body: Mapping[str, Any], said: Said) -> dict[str, Any]:
         """Return an answer with one choice."""

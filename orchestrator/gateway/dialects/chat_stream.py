@@ -8,6 +8,8 @@ from orchestrator.gateway.dialects.base import ServerEvent, StreamError
 from orchestrator.gateway.dialects.shape import dump, entries, load, obj, text, word
 
 _HEAD = ("id", "created", "model", "service_tier", "system_fingerprint")
+_LISTS = ("annotations", "reasoning_details")
+"""Fields of a message that come as lists, piece by piece."""
 
 
 class _Call:
@@ -32,11 +34,15 @@ class _Call:
 class ChatReader:
     """One answer. Only its first choice is read: requests for more are refused."""
 
-    def __init__(self, *, shows_usage: bool) -> None:
+    def __init__(self, *, shows_usage: bool, keeps_lists: bool = False) -> None:
+        """``keeps_lists``: log probabilities and the like, which are large and nobody looks at here, stand in the answer."""
         self.calls = 0
         self.characters = 0
         self.done = False
         self._shows_usage = shows_usage
+        self._keeps_lists = keeps_lists
+        self._lists: dict[str, list[Any]] = {}
+        self._logprobs: dict[str, list[Any]] = {}
         self._head: dict[str, Any] = {}
         self._role = "assistant"
         self._texts: dict[str, list[str]] = {}
@@ -74,7 +80,10 @@ class ChatReader:
         message |= {name: "".join(found) for name, found in self._texts.items() if name != "content"}
         if self._asked:
             message["tool_calls"] = [call.whole() for call in self._asked]
+        message |= self._lists
         choice = {"index": 0, "message": message, "finish_reason": self._finish}
+        if self._logprobs:
+            choice["logprobs"] = self._logprobs
         return {
             "id": None,
             "object": "chat.completion",
@@ -87,6 +96,9 @@ class ChatReader:
 
     def _add(self, choice: dict[str, Any]) -> None:
         delta = obj(choice.get("delta"))
+        if self._keeps_lists:
+            _extend(self._lists, {name: delta.get(name) for name in _LISTS})
+            _extend(self._logprobs, obj(choice.get("logprobs")))
         for name in ("reasoning_content", "reasoning", "refusal"):
             self._say(name, text(delta.get(name)))
         self._content(delta.get("content"))
@@ -133,6 +145,12 @@ class ChatReader:
                 self._places[index] = known
         known.id = known.id or call_id
         return known
+
+
+def _extend(lists: dict[str, list[Any]], more: dict[str, Any]) -> None:
+    for name, values in more.items():
+        if isinstance(values, list):
+            lists.setdefault(name, []).extend(values)
 
 
 def _raise_error(chunk: dict[str, Any]) -> None:

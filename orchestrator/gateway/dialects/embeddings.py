@@ -83,7 +83,7 @@ class EmbeddingsDialect:
             tokens=embeddings_tokens(answer.get("usage")),
         )
 
-    def reader(self, body: Mapping[str, Any]) -> NoReturn:
+    def reader(self, body: Mapping[str, Any], *, is_shown: bool = True) -> NoReturn:
         """Raise TypeError: ``check`` refuses streams."""
         raise _no_stream()
 

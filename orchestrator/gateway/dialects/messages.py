@@ -105,7 +105,7 @@ class MessagesDialect:
             tokens=messages_tokens(answer.get("usage")),
         )
 
-    def reader(self, body: Mapping[str, Any]) -> StreamReader:
+    def reader(self, body: Mapping[str, Any], *, is_shown: bool = True) -> StreamReader:
         """Return a follower."""
         return MessagesReader()
 

@@ -95,7 +95,7 @@ class ResponsesDialect:
             tokens=responses_tokens(answer.get("usage")),
         )
 
-    def reader(self, body: Mapping[str, Any]) -> StreamReader:
+    def reader(self, body: Mapping[str, Any], *, is_shown: bool = True) -> StreamReader:
         """Return a follower."""
         return ResponsesReader()
 
