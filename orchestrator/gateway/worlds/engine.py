@@ -113,12 +113,14 @@ class WorldEngine:
     async def open(self, launch: str, bundle: Path, world: World, *, now: str | None, seed: int) -> LaunchWorld:
         """Return the world of a launch, whose database is made unless it is there. Raises WorldError and StoreError."""
         folder = self._folder / launch
+        was_there = await asyncio.to_thread(folder.exists)
         await asyncio.to_thread(folder.mkdir, 0o700, True, True)
         found = LaunchWorld(self, launch, world, Place(folder, bundle, now, seed))
         try:
             await found.begin()
         except BaseException:
-            await asyncio.to_thread(shutil.rmtree, folder, True)
+            if not was_there:  # else it holds what an earlier process has done, and the one after this may go on
+                await asyncio.to_thread(shutil.rmtree, folder, True)
             raise
         return found
 

@@ -217,6 +217,29 @@ async def test_idle_children_are_ended_and_begin_again_where_they_were(tmp_path:
         assert known.data == {"cents": 304}
 
 
+@in_a_loop
+async def test_a_database_that_is_there_outlives_a_gateway_that_is_stopped_while_it_goes_on(tmp_path: Path) -> None:
+    made, spec = bundle(tmp_path / "b", ADD)
+    more = {"order_id": "o2", "cents": 1}
+    async with engine(tmp_path / "w") as running:
+        await (await running.open("l", made, spec, now=None, seed=1)).call("add_cents", more, request="r")
+    async with engine(tmp_path / "w") as running:
+        asked = asyncio.Event()
+
+        async def takes_long(_place: Any) -> None:
+            asked.set()
+            await asyncio.Event().wait()
+
+        running._start = takes_long
+        opening = asyncio.create_task(running.open("l", made, spec, now=None, seed=1))
+        await asked.wait()
+        opening.cancel()
+        await asyncio.gather(opening, return_exceptions=True)
+    async with engine(tmp_path / "w") as running:
+        again = await running.open("l", made, spec, now=None, seed=1)
+        assert (await again.call("add_cents", more, request="next")).data == {"cents": 302}
+
+
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["o1", "o2", "o9"]), st.integers(-2000, 2000)), max_size=12)
