@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from orchestrator.errors import StoreError
 from orchestrator.trace import write
 from orchestrator.trace.read import EventReader, read_events
-from orchestrator.trace.sharing import LONG, Restorer, Sharer
+from orchestrator.trace.sharing import LONG, Restorer, Sharer, has_long_text, long_texts
 from orchestrator.trace.write import TrajectoryFolder
 
 texts = st.sampled_from(["", "short", "a" * LONG, "b" * LONG, "ä" * (LONG + 1), "\ud800" * LONG])
@@ -124,3 +124,20 @@ def test_pieces_cut_anywhere_read_like_the_whole(cuts):
         begin = cut
     assert events == read_events(data)
     assert events[3].data == {"content": "a" * LONG}
+
+
+MARKED = ['[{,\\"' * LONG, ", " * LONG, "x" * (LONG - 1)]
+"""Texts that look like many values, and one that is not long."""
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(values | st.sampled_from(MARKED), max_size=4), st.sampled_from([0, 10, 30_000]))
+def test_no_line_with_a_long_text_is_taken_for_one_without(found, small):
+    line = json.dumps({"found": found, "many": [1] * small}).encode()
+    if any(True for _ in long_texts(json.loads(line))):
+        assert has_long_text(line)
+
+
+@pytest.mark.parametrize("value", [1, "a,b", []])
+def test_many_small_values_are_known_to_be_no_long_text(value):
+    assert not has_long_text(json.dumps([value] * 50_000).encode())
