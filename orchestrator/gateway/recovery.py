@@ -16,11 +16,8 @@ from orchestrator.interfaces import TrajectoryFactory
 
 log = logging.getLogger(__name__)
 
-_AT_ONCE = 4
-"""Launches that are taken up at one time: each may hold a line of its trajectory in memory."""
-
-_ASKED_AT_ONCE = 32
-"""Launches that a store is asked about at one time: it may be far away, and nobody is served before all of them are known."""
+_AT_ONCE = 32
+"""Launches that are taken up at one time: the store that is asked about each may be far away, and nobody is served before all are known."""
 
 _STORE_SECONDS = 1.0
 """Pause before a store that did not answer is asked again."""
@@ -31,7 +28,7 @@ async def recover(registry: Registry, volume: Volume, trajectories: TrajectoryFa
 
     A store that is away is waited for. Raises StoreError when the volume cannot be read; then nothing is lost, and another process may try.
     """
-    absence, places, asking = volume.absence(), asyncio.Semaphore(_AT_ONCE), asyncio.Semaphore(_ASKED_AT_ONCE)
+    absence, places, reading = volume.absence(), asyncio.Semaphore(_AT_ONCE), asyncio.Lock()
     cards = list(volume.cards())
     # What has no card was never answered for, or is in the store.
     known = {card if isinstance(card, str) else card.body.id for card in cards}
@@ -43,12 +40,9 @@ async def recover(registry: Registry, volume: Volume, trajectories: TrajectoryFa
             log.error("launch %s is lost: what it is cannot be read", card)
             registry.give_up(card)
             return None
-        async with asking:
-            sealed = await _over(registry, volume, card)
-        if sealed is not None:
-            return sealed
         async with places:
-            return await _taken_up(registry, volume, trajectories, card, absence)
+            sealed = await _over(registry, volume, card)
+            return sealed or await _taken_up(registry, volume, trajectories, card, absence, reading)
 
     found = await asyncio.gather(*(one(card) for card in cards))
     volume.begin()
@@ -70,11 +64,16 @@ async def _over(registry: Registry, volume: Volume, card: Card) -> Launch | None
 
 
 async def _taken_up(
-    registry: Registry, volume: Volume, trajectories: TrajectoryFactory, card: Card, absence: Absence
+    registry: Registry,
+    volume: Volume,
+    trajectories: TrajectoryFactory,
+    card: Card,
+    absence: Absence,
+    reading: asyncio.Lock,
 ) -> Launch | None:
     """Return a launch as it goes on; None: nothing of it is known any more."""
     try:
-        launch = await _resumed(registry, volume, trajectories, card, absence)
+        launch = await _resumed(registry, volume, trajectories, card, absence, reading)
     except (Refusal, StoreError) as error:
         if isinstance(error, StoreError) and error.cause != "trajectory_unreadable":
             raise
@@ -96,14 +95,22 @@ async def _sealed(registry: Registry, card: Card) -> Launch | None:
 
 
 async def _resumed(
-    registry: Registry, volume: Volume, trajectories: TrajectoryFactory, card: Card, absence: Absence
+    registry: Registry,
+    volume: Volume,
+    trajectories: TrajectoryFactory,
+    card: Card,
+    absence: Absence,
+    reading: asyncio.Lock,
 ) -> Launch:
     """Return a launch as its trajectory tells of it. Raises Refusal and StoreError."""
     trajectory = await trajectories.resume(card.body.id)
     launch = await registry.made(card.body, trajectory)
     recall = Recall(launch, time.time(), time.monotonic())
     if trajectory is not None:
-        await trajectory.recall(recall.take)
+        async with (
+            reading
+        ):  # several would only keep each other from computing, and each may hold a long line in memory
+            await trajectory.recall(recall.take)
     if not recall.events:
         launch.record_beginning()
     go_on(launch, card, recall, absence, was_outside=volume.is_marked(launch.id))
