@@ -16,8 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
+from orchestrator.gateway.dialects.shape import parsed
 from orchestrator.gateway.provider import is_moderated, is_ours, is_retryable
 
 _MOST_MESSAGE = 2000
@@ -121,8 +120,8 @@ def _is_too_large(said: Told) -> bool:
 
 def _error(data: bytes) -> dict[str, Any] | str:
     try:
-        value = orjson.loads(data)
-    except orjson.JSONDecodeError:
+        value = parsed(data)  # what it repeats of a request may be cut anywhere
+    except ValueError:
         return {}
     value = value[0] if isinstance(value, list) and value else value
     error = value.get("error", value) if isinstance(value, dict) else {}

@@ -24,7 +24,7 @@ from orchestrator.gateway.blame import blame, told
 from orchestrator.gateway.body import within_depth
 from orchestrator.gateway.config import ProviderConfig
 from orchestrator.gateway.dialects.base import Dialect, ServerEvent
-from orchestrator.gateway.dialects.shape import parsed
+from orchestrator.gateway.dialects.shape import TooDeepError, parsed
 from orchestrator.gateway.dialects.sse import EventParser
 from orchestrator.gateway.provider import (
     ENDLESS,
@@ -196,6 +196,8 @@ class HttpProvider:
     def _answer(self, data: bytes, is_answer: Callable[[Mapping[str, Any]], bool]) -> dict[str, Any]:
         try:
             value = parsed(self._hide(data))
+        except TooDeepError:
+            raise too_deep(self.name, len(data)) from None
         except ValueError:
             msg = f"provider {self.name} sent an answer that is not JSON ({len(data)} bytes)"
             raise ProviderError(200, msg, code=GARBLED, retryable=True) from None

@@ -29,6 +29,8 @@ def test_moderation_is_the_agents(code):
 
 def test_moderation_is_found_where_providers_put_it():
     assert judged(403, code=403, metadata={"reasons": ["x"], "flagged_input": "go"}) == 403
+    cut = {"code": 403, "metadata": {"reasons": ["x"], "flagged_input": "cut \ud83d"}}
+    assert judged(403, **cut) == 403
     assert judged(403, code="403", innererror={"code": "ResponsibleAIPolicyViolation"}) == 403
 
 

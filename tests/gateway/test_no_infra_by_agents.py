@@ -6,8 +6,11 @@ import asyncio
 import json
 
 import aiohttp
+import orjson
 import pytest
 from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
 from provider_world import CHUNK, HELLO, chunk, provider, stream
 
 from orchestrator.gateway import metered_call
@@ -50,16 +53,6 @@ async def ask(inside, path, body):
 
 def told(text):
     return lambda _request: web.Response(text=text, content_type="application/json")
-
-
-def test_arguments_may_nest_too_deep(world):
-    deep = '{"a":' * 150 + "1" + "}" * 150
-    block = '{"type": "tool_use", "id": "c", "name": "f", "input": ' + deep + "}"
-    text = json.dumps({**MESSAGE, "content": ["HERE"]}).replace('"HERE"', block)
-    [(status, answer)], seal, seen = asked(world, [told(text)], "/v1/messages", "anthropic", max_tokens=9)
-    assert (status, json.loads(answer)["error"]["code"], seen) == (422, "answer_too_deep", 1)
-    assert (seal.stopped, seal.steps) == ("model_request_error", 1)
-    assert seal.usage.total > 100
 
 
 def test_half_of_a_surrogate_pair_is_no_garbage(world):
@@ -116,10 +109,34 @@ def test_words_for_failures_in_streams(code, ours):
             r'{"NaN": [NaN, -Infinity, "a NaN \" NaN", "\\", Infinity, 1]}',
             {"NaN": [None, None, 'a NaN " NaN', "\\", None, 1]},
         ),
+        ("[1e999, -1e999, 1.5, 7, -7, NaN]", [None, None, 1.5, 7, -7, None]),
+        (f"[{'9' * 5000}, {'9' * 20}, {-(10**17)}, NaN]", [None, 1e20, -(10**17), None]),
+        ('"a\x01\tb"', "a\x01\tb"),
+        ('["a\udcff", NaN]', ["a\ufffd", None]),
     ],
 )
 def test_what_models_can_be_made_to_write_is_mended(text, means):
-    assert parsed(text.encode()) == means
+    found = parsed(text.encode("utf-8", "surrogateescape"))
+    assert found == means
+    assert orjson.loads(orjson.dumps(found)) == means  # what the agent and the trajectory get
+
+
+@given(
+    st.recursive(st.none() | st.floats() | st.integers() | st.text(st.characters(), max_size=4), st.lists, max_leaves=8)
+)
+def test_whatever_lenient_encoders_write_can_be_passed_on(value):
+    text = json.dumps([value], ensure_ascii=False).encode("utf-8", "surrogatepass")
+    assert orjson.loads(orjson.dumps(parsed(text))) is not None
+
+
+@pytest.mark.parametrize("levels", [150, 1500, 100_000])
+def test_answers_may_nest_as_deep_as_they_like(world, levels):
+    block = '{"type": "tool_use", "id": "c", "name": "f", "input": ' + '{"a":' * levels + "1" + "}" * levels + "}"
+    text = json.dumps({**MESSAGE, "content": ["HERE"]}).replace('"HERE"', block)
+    [(status, answer)], seal, seen = asked(world, [told(text)], "/v1/messages", "anthropic", max_tokens=9)
+    assert (status, json.loads(answer)["error"]["code"], seen) == (422, "answer_too_deep", 1)
+    assert (seal.stopped, seal.steps) == ("model_request_error", 1)
+    assert seal.usage.total > 100
 
 
 @pytest.mark.parametrize("text", ["", "{", r'"\u12"', r'"\ud800', '{"a": NaN', "nan"])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -34,8 +36,8 @@ _ESCAPE = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
 )
 """An escape in JSON text; its group is half of a surrogate pair."""
-_NO_NUMBER = re.compile(rb'"(?:[^"\\]|\\.)*"|(-?Infinity|NaN)', re.DOTALL)
-"""A text in JSON, or, as its group, a number that is none."""
+_SAFE_DIGITS = 19
+"""A whole number with fewer, its sign included, fits into 64 bits."""
 _MARKS = ("cache_control", "cache_reference")
 """Keys by which agents say what a provider should cache: they wander from entry to entry while a conversation grows."""
 
@@ -76,22 +78,37 @@ def free_text(arguments: str) -> str:
     return given if isinstance(given, str) else arguments
 
 
-def parsed(data: bytes) -> Any:
-    """Return JSON of a provider. Raises ValueError.
+class TooDeepError(ValueError):
+    """JSON that nests deeper than can be read at all."""
 
-    Half of a surrogate pair becomes the sign for what cannot be shown: models can be made to write one, and some providers cut pairs.
-    NaN and infinity, which JSON has not and some providers write for log probabilities that an agent asks for, become null.
+
+def parsed(data: bytes) -> Any:
+    """Return JSON of a provider. Raises ValueError, and TooDeepError of that kind.
+
+    Models can be made to write, and requests to bring about, what is not quite JSON, and the agent gets it as JSON all the same. Half of a
+    surrogate pair, and bytes that are no UTF-8, become the sign for what cannot be shown. NaN and infinity, which some providers write for
+    log probabilities, and numbers too large for anything, become null. Control characters in texts are what they are.
     """
     with suppress(orjson.JSONDecodeError):
         return orjson.loads(data)
-    whole = _ESCAPE.sub(_whole, data)
-    if b"NaN" not in whole and b"Infinity" not in whole:
-        return orjson.loads(whole)
-    return orjson.loads(_NO_NUMBER.sub(_null, whole))
+    text = _ESCAPE.sub(_whole, data).decode("utf-8", "replace")
+    try:
+        return json.loads(text, strict=False, parse_constant=_nothing, parse_float=_number, parse_int=_number)
+    except RecursionError:
+        msg = "the JSON nests too deep"
+        raise TooDeepError(msg) from None
 
 
-def _null(found: re.Match[bytes]) -> bytes:
-    return b"null" if found[1] else found[0]
+def _nothing(_name: str) -> None:
+    return None
+
+
+def _number(digits: str) -> int | float | None:
+    """Return a number that fits into 64 bits, whole if it is."""
+    if len(digits) < _SAFE_DIGITS and digits.lstrip("-").isdecimal():
+        return int(digits)
+    value = float(digits)
+    return value if math.isfinite(value) else None
 
 
 def _whole(escape: re.Match[bytes]) -> bytes:
