@@ -183,9 +183,11 @@ TRIALS = Table(
         _RERUN_OF,
         _ORIGIN,
         Column("questions", "int32", "Questions to the user; null: there was nobody to ask.", nullable=True, since=3),
+        Column("fixture_misses", "int64", "Tool calls that no answer was recorded for.", nullable=True, since=4),
+        Column("left_recording", "bool", "Failed after such a call: it cannot be judged.", nullable=True, since=4),
     ),
     sort=("task", "run", "agent", "sample"),
-    version=3,
+    version=4,
 )
 
 LAUNCHES = Table(

@@ -21,7 +21,7 @@ from orchestrator.records.outcome import Outcome, Times
 from orchestrator.records.state import Finding
 from orchestrator.records.termination import TERMINATION_CLASS
 from orchestrator.records.usage import Usage
-from orchestrator.records.verdict import CheckResult, Verdict
+from orchestrator.records.verdict import CheckResult, Verdict, has_left_recording
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -155,6 +155,8 @@ def _trial(manifest: RunManifest, row: TrialRow) -> Row:
         "findings": _kinds(found),
         "rerun_of": manifest.rerun_of,
         "origin": manifest.origin,
+        "fixture_misses": outcome.fixture_misses if outcome else None,
+        "left_recording": has_left_recording(row.graded_as, outcome),
         "questions": len(outcome.questions) if outcome and outcome.questions is not None else None,
     }
 

@@ -45,6 +45,8 @@ class Launch:
 
     world: LaunchWorld | None = None
     """The database of its task's world and the tools over it."""
+    fixture_misses: int = 0
+    """Calls that the recorded answers of its task do not hold."""
     egress: Egress | None = None
     """The way out, where its task has a network."""
     finish: FinalAnswer | None = None

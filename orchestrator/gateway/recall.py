@@ -122,7 +122,9 @@ class Recall:
             return
         call = self._tools.pop(event["call"], None)
         tool = None if call is None else self._launch.tools.find(call["name"])
-        if call is not None and tool is not None and event["outcome"] == "ok":
+        if call is None or tool is None:
+            return
+        if event["outcome"] == "ok" or (tool.recalls_failures and call["valid"]):
             tool.recall(call["arguments"])
 
     def _finish(self, event: Raw) -> None:

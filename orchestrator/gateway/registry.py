@@ -31,6 +31,7 @@ from orchestrator.gateway.tokens import Claim, Role, TokenMint
 from orchestrator.gateway.volume import Volume
 from orchestrator.gateway.wire import LaunchBody, Registered
 from orchestrator.gateway.worlds.engine import WorldEngine
+from orchestrator.gateway.worlds.replay import Recordings, replayed
 from orchestrator.gateway.worlds.tools import open_world, world_tools
 from orchestrator.interfaces import BundleSource, ObjectStore, Trajectory, TrajectoryFactory
 from orchestrator.records.usage import Spending
@@ -94,6 +95,7 @@ class Registry:
         self.models = Models(config.providers, bundles, session)
         """Where calls to models go."""
         self._worlds = WorldEngine(config.world_program, config.folder / "worlds") if config.world_program else None
+        self._recordings = Recordings(bundles)
         self.resolve: Resolve = SystemResolver()
         """How names of hosts outside are found."""
 
@@ -302,13 +304,14 @@ class Registry:
         routes = await self.models.routes(body)
         user = await scripted_user(body, self._bundles)
         world = await open_world(body, self._bundles, self._worlds)
+        recording = await self._recordings.open(body)
         trajectory = trajectory or await self._trajectories.open(body.id)
         launch = Launch(body, trajectory, routes, self._config, self._pool)
         launch.tools.add(finish_tool(launch))
         if user is not None and body.user is not None:
             launch.tools.add(ask_tool(launch, user, body.user.max_turns))
         launch.world = world
-        for tool in () if world is None else world_tools(launch, world):
+        for tool in replayed(launch, recording, () if world is None else world_tools(launch, world)):
             launch.tools.add(tool)
         launch.egress = Egress(launch, self._config.egress, self.resolve) if body.egress else None
         return launch

@@ -66,6 +66,7 @@ async def _record(launch: Launch, store: ObjectStore) -> Seal:
         launch=launch.body.launch,
         trajectory=blob,
         world=world,
+        fixture_misses=launch.fixture_misses,
         usage=launch.meter.usage,
         user_usage=NOTHING_USED,  # users are scripted: they ask no model
         steps=launch.meter.steps,

@@ -78,6 +78,8 @@ class Tool:
     """A call with right arguments counts against no limit, and is taken when all is spent."""
     recall: Callable[[dict[str, Any]], None] = lambda _arguments: None
     """Does to the launch's memory what a call that went well has done, told of by an earlier process."""
+    recalls_failures: bool = False
+    """Whether ``recall`` is for calls that failed, too."""
     destructive: bool = False
     """Whether it changes something that cannot be changed back."""
 

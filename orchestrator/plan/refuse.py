@@ -35,7 +35,6 @@ def task_refusals(task: Task) -> list[str]:
     """Return one sentence for each part of the task that this version does not run. Empty: it runs all of it."""
     present: Sequence[tuple[str, object]] = (
         ("upstream", task.upstream),
-        ("fixtures", task.fixtures),
         ("tools.allow", task.tools.allow),
         ("trace", task.trace),
         ("judges", task.judges),
@@ -44,6 +43,8 @@ def task_refusals(task: Task) -> list[str]:
     found = [f"{name} {_LATER}" for name, value in present if value not in (None, ())]
     if task.user is not None and task.user.mode == "model":
         found.append(f"user.mode 'model' {_LATER}; use 'scripted'")
+    if task.fixtures is not None and task.fixtures.mode == "record":
+        found.append(f"fixtures.mode 'record' {_LATER}; use 'replay' or 'live'")
     for check in flat_checks(task.checks):
         if check.type not in RUNNABLE_CHECKS:
             found.append(

@@ -98,6 +98,14 @@ def ending_result(
     return passed if ended_as in {wanted, final_checked} else "failed"
 
 
+def has_left_recording(result: TrialResult, outcome: Outcome | None) -> bool:
+    """Return whether a fail says nothing: some call had no recorded answer, so what failed may be the recording and not the agent.
+
+    Whoever decides by such a task cannot judge it. A pass holds: the agent got there without that answer.
+    """
+    return result == "failed" and outcome is not None and outcome.fixture_misses > 0
+
+
 def trial_result(
     expect: Expect, outcome: Outcome | None, verdict: Verdict | None, final_checked: EndedAs | None = None
 ) -> TrialResult:

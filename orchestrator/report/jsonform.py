@@ -75,6 +75,7 @@ def _agent(agent: AgentSummary) -> dict[str, Any]:
         "metrics": {form: metrics_json(found) for form, found in agent.metrics.items()},
         "termination_reason": dict(agent.termination_reason),
         "findings": dict(agent.findings),
+        "left_recording": agent.left_recording,
         "infra_share": agent.counts.infra_share,
         "lost_launches": dict(agent.lost_causes),
     }
@@ -90,6 +91,7 @@ def _task(task: TaskSummary) -> dict[str, Any]:
         "counts": counts_json(task.counts),
         "pass_rate": rate_json(task.pass_rate),
         "state": task.state,
+        "left_recording": task.left_recording,
         "failed_checks": dict(task.failed_checks),
         "graders": list(task.graders),
     }

@@ -16,7 +16,7 @@ from orchestrator.errors import SpecError
 from orchestrator.interfaces import BundleSource, ObjectStore
 from orchestrator.records.ids import TrialId
 from orchestrator.records.outcome import Outcome
-from orchestrator.records.verdict import CheckResult
+from orchestrator.records.verdict import CheckResult, has_left_recording
 from orchestrator.report.on_the_way import trial_line
 from orchestrator.report.program import program
 from orchestrator.report.state import read_blob, read_state
@@ -89,6 +89,7 @@ def _as_json(
         "trial": str(row.trial),
         "result": row.result,
         "graded_as": row.graded_as,
+        "left_recording": has_left_recording(row.graded_as, row.outcome),
         "outcome": row.outcome.model_dump(mode="json") if row.outcome else None,
         "verdict": row.verdict.model_dump(mode="json") if row.verdict else None,
         "image": None if row.task.image_id is None else {"image": row.task.environment.image, "id": row.task.image_id},
@@ -152,6 +153,12 @@ def _ending(console: Console, row: TrialRow) -> None:
     say(console, f"used       {'; '.join(used)}")
     if outcome.models:
         say(console, f"models     {', '.join(clean(model, 80) for model in outcome.models)}")
+    if outcome.fixture_misses:
+        say(
+            console,
+            f"recording  left by {plural(outcome.fixture_misses, 'tool call')} without a recorded answer",
+            "yellow",
+        )
     _questions(console, outcome)
     final = outcome.final
     if final is None:
@@ -201,6 +208,12 @@ def _verdict(console: Console, row: TrialRow) -> None:
         say(console, f"           {verdict.error.type} error: {clean(verdict.error.message)}", "yellow")
     if row.graded_as == "failed" and not row.failed_checks:
         say(console, "           every gate holds, but the ending is not the one that the task expects", "yellow")
+    if has_left_recording(row.graded_as, row.outcome):
+        say(
+            console,
+            "           it cannot be judged: it failed after a tool call that no answer was recorded for",
+            "yellow",
+        )
     for title, checks in (("checks", verdict.checks), ("invariants", verdict.invariants)):
         if checks:
             say(console)

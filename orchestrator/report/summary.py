@@ -14,7 +14,7 @@ from orchestrator.records.manifest import ManifestAgent, ManifestTask, RunManife
 from orchestrator.records.outcome import Outcome
 from orchestrator.records.termination import REASONS, TerminationReason
 from orchestrator.records.usage import Usage
-from orchestrator.records.verdict import TrialResult
+from orchestrator.records.verdict import TrialResult, has_left_recording
 from orchestrator.report.model_ids import about_models
 from orchestrator.report.select import first_failure
 from orchestrator.report.text import plural
@@ -104,6 +104,8 @@ class AgentSummary:
     """The trials behind the endings that must be looked at first."""
     findings: dict[str, int]
     """Trials by type of finding."""
+    left_recording: int
+    """Trials that failed after a tool call without a recorded answer."""
     lost_launches: int
     """Launches that failed for a reason of ours."""
     lost_causes: dict[str, int]
@@ -127,6 +129,8 @@ class TaskSummary:
     counts: Counts
     pass_rate: Rate
     state: TaskState
+    left_recording: int
+    """Trials that failed after a tool call without a recorded answer; with one, nobody can judge by this task."""
     graders: tuple[str, ...]
     """Digests of the graders whose verdicts count."""
     failed_checks: dict[str, int]
@@ -224,6 +228,7 @@ def _task(task: ManifestTask, agent: str, rows: Sequence[TrialRow], floor: float
         counts=counts,
         pass_rate=task_rate(_tally(task.id, counts), floor),
         state=_state(counts),
+        left_recording=_left(rows),
         graders=tuple(sorted({row.verdict.grader_digest for row in rows if row.verdict})),
         failed_checks=dict(sorted(failed.items(), key=lambda item: -item[1])),
     )
@@ -301,6 +306,7 @@ def _agent(name: str, digest: str, rows: Sequence[TrialRow], suite: _Suite, meas
         termination_reason={reason: endings[reason] for reason in REASONS if endings[reason]},
         alarms={reason: found for reason in ALARMS if (found := _ended(rows, reason))},
         findings=_findings(rows),
+        left_recording=_left(rows),
         lost_launches=sum(lost.values()),
         lost_causes=dict(sorted(lost.items())),
         spent_nano_usd=None if None in costs else sum(cost for cost in costs if cost is not None),
@@ -340,6 +346,10 @@ def _metrics(rows: Sequence[TrialRow], completion: Rate, measured: Measured) -> 
         (row.task.id, one) for row in rows if _counts_here(row) for one in measured.trials.get(row.trial, ())
     ]
     return {form: aggregate(found, form, completion if form == "gateway" else None) for form in FORMS}
+
+
+def _left(rows: Iterable[TrialRow]) -> int:
+    return sum(has_left_recording(row.graded_as, row.outcome) for row in rows)
 
 
 def _findings(rows: Iterable[TrialRow]) -> dict[str, int]:

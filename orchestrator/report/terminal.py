@@ -328,6 +328,9 @@ def _about_agent(agent: AgentSummary) -> list[str]:
     if agent.findings:
         found = ", ".join(f"{clean(name)} in {plural(count, 'trial')}" for name, count in agent.findings.items())
         lines.append(f"{agent.agent}: findings: {found}")
+    if agent.left_recording:
+        failed = plural(agent.left_recording, "failed trial")
+        lines.append(f"{agent.agent}: {failed} cannot be judged: a tool call had no recorded answer")
     if agent.lost_launches:
         causes = ", ".join(f"{clean(name)} {count}" for name, count in agent.lost_causes.items())
         lines.append(f"{agent.agent}: launches lost for our reasons, {agent.lost_launches} in all: {causes}")

@@ -29,6 +29,8 @@ _PATTERNS = {
     "^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,511}$": "must be a container image such as python:3.12 or NAME@sha256:…",
     "^([A-Za-z0-9][A-Za-z0-9._:/-]*@)?sha256:[0-9a-f]{64}$": "must be NAME@sha256:… or an image id sha256:…, with 64 hex digits",
     "^sha256:[0-9a-f]{64}$": "must be sha256: and 64 hex digits in lower case",
+    r"^[A-Za-z*?][A-Za-z0-9_*?-]{0,63}$": "must be the name of a tool, or a pattern such as get_*",
+    r"^[^.\s]+(\.[^.\s]+){0,31}$": "must be names with dots between them, such as request_id or items.*.sent_at",
     "^[A-Za-z0-9._+-]+$": "must be the name of a program, without a path or spaces",
 }
 _TYPES = {

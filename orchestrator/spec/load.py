@@ -9,6 +9,7 @@ from orchestrator.errors import Problem, SpecError, near_path, nearest
 from orchestrator.spec.agents import built_in_agent, check_scripts, load_agent, model_agent
 from orchestrator.spec.base import digest
 from orchestrator.spec.bundle import Parts, TaskBundles, build_bundle, split_task
+from orchestrator.spec.cassette_file import check_cassette
 from orchestrator.spec.crosscheck import ENTRIES, TaskFolder, crosscheck, reserved_paths, unknown_replies
 from orchestrator.spec.explain import validate
 from orchestrator.spec.files import display, read_document
@@ -139,6 +140,7 @@ def _task(folder: Path, suite: Document | None, lock: ImageLock | None, problems
         found += crosscheck(around)
         wrong = wrong_solutions(folder, shown, around.ids(), found)
     parts = Parts(_user(around, found), world_file(around, found))
+    found += check_cassette(around, parts.world)
     if found or task is None:
         problems += found
         return None

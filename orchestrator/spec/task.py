@@ -32,6 +32,11 @@ IMAGE = r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,511}$"
 PINNED_IMAGE = r"^([A-Za-z0-9][A-Za-z0-9._:/-]*@)?sha256:[0-9a-f]{64}$"
 """An image that can mean only one thing: a name with a digest, or the id of an image on this machine."""
 
+ToolPattern = Annotated[str, StringConstraints(pattern=r"^[A-Za-z*?][A-Za-z0-9_*?-]{0,63}$")]
+"""Name of a tool, in which ``*`` and ``?`` may stand for others."""
+ArgumentPath = Annotated[str, StringConstraints(pattern=r"^[^.\s]+(\.[^.\s]+){0,31}$", max_length=1000)]
+"""Where a value is: names with dots between them, ``*`` for every name or every entry of a list."""
+
 Expect = Literal["complete", "decline", "ask", "ask_then_complete"]
 Kind = Literal["capability", "regression"]
 
@@ -168,6 +173,13 @@ class Fixtures(Spec):
     """``replay`` answers from the cassette, ``record`` writes it, ``live`` calls the real thing."""
     cassette: RelativePath
     """JSON Lines file of the task."""
+    tools: tuple[ToolPattern, ...] = ()
+    """Tools of the task's world that are answered from the cassette, by name or pattern (``get_*``). What the cassette itself brings is
+    answered from it in any case."""
+    volatile: tuple[ArgumentPath, ...] = ()
+    """Arguments that make no difference, such as ``request_id`` or ``items.*.sent_at``."""
+    redact: tuple[ArgumentPath, ...] = ()
+    """Arguments and parts of answers that are secret: a cassette does not hold them, so they make no difference either."""
 
 
 class User(Spec):

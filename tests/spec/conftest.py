@@ -33,7 +33,7 @@ FILES = {
     "one/world/tools.yaml": (
         "tools:\n  - {name: list_t, description: Lists t., result: {all: {rows: 'select * from t'}}}\n"
     ),
-    "one/fixtures/calls.jsonl": "{}\n",
+    "one/fixtures/calls.jsonl": '{"format": "orchestrate-cassette", "version": 1, "tools": [{"name": "fetch_page"}]}\n',
     "one/user.yaml": "replies:\n  - {id: sure, mentions: [[sure]], say: 'Yes.'}\n",
     "one/hidden/expected.txt": "tests/test_a.py::test_a\n",
     "one/hidden/tests/test_a.py": "def test_a(): pass\n",

@@ -85,6 +85,7 @@ def test_one_changed_byte_changes_the_task_and_only_its_bundle(name: str, data: 
             "solve.sh",
             "user.yaml",
             "tools.yaml",
+            "calls.jsonl",
         }:  # Any byte of these may break the file instead; see the tests below.
             path = folder / "hidden/expected.txt"
         before = load_task(folder)
