@@ -124,7 +124,7 @@ def _job(checks: Sequence[LimitedCheck], case: Case, state: Path, tools: Tools) 
     hidden, pristine = case.graders / "hidden", case.sandbox / "workspace"
     return LimitedJob(
         name=f"{case.name}-checks",
-        checks=[_told(check, case) for check in checks],
+        checks=[_told(check, case, tools.settings.check_seconds) for check in checks],
         state=state,
         pristine=pristine if pristine.is_dir() else None,
         hidden=hidden if hidden.is_dir() else None,
@@ -136,12 +136,13 @@ def _job(checks: Sequence[LimitedCheck], case: Case, state: Path, tools: Tools) 
     )
 
 
-def _told(check: LimitedCheck, case: Case) -> dict[str, JsonValue]:
+def _told(check: LimitedCheck, case: Case, seconds: int) -> dict[str, JsonValue]:
     """Return a check as the child gets it: those that compare with the beginning with what makes it."""
     told: dict[str, JsonValue] = check.model_dump(mode="json")
     if isinstance(check, DbGoalCheck | RowsUnchanged):
         seed, now = case.graders / SEED, case.task.environment.now
         told["seed"] = seed.read_text(encoding="utf-8") if seed.is_file() else None
+        told["seconds"] = seconds / 4  # for seed and goal each: they end before the check's own time does
         told["now"] = None if now is None else now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return told
 

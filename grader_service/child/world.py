@@ -22,7 +22,6 @@ from orchestrator.sandbox.world.statements import statements
 _ROWS = 200_000
 """Of one table."""
 _BYTES = 256 << 20
-_SECONDS = 30.0
 _NO_WORLD = "the launch left no database of its world"
 Row = dict[str, Any]
 
@@ -30,7 +29,7 @@ Row = dict[str, Any]
 def check_db_goal(spec: dict[str, Any], world: Workspace) -> Result:
     """Evaluate ``db_goal``: every table holds the rows that the goal's statements make of the seed, in any order."""
     goal = _made(spec)
-    _run(goal, _goal_text(spec, world), spec["goal"])
+    _run(goal, _goal_text(spec, world), spec["goal"], spec["seconds"])
     tables = _tables(goal)
     ignored = _ignored(spec, tables)
     chosen = spec["tables"] or list(tables)
@@ -123,12 +122,12 @@ def _made(spec: dict[str, Any]) -> Database:
         msg = "the task has no world, so there is no database to compare with"
         raise Broken(msg)
     made = Database(":memory:", most_bytes=_BYTES, rows=_ROWS, now=spec["now"], seed=0)
-    _run(made, spec["seed"], "world/seed.sql")
+    _run(made, spec["seed"], "world/seed.sql", spec["seconds"])
     return made
 
 
-def _run(database: Database, text: str, name: str) -> None:
-    database.give(_SECONDS)
+def _run(database: Database, text: str, name: str, seconds: float) -> None:
+    database.give(seconds)
     for line, statement in statements(text):
         try:
             database.plant(statement)

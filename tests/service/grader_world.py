@@ -103,6 +103,7 @@ class GraderWorld:
         self.store_folder = folder / "store"
         self.store = FileStore(self.store_folder)
         self.before: Files = {}
+        self.database: bytes | None = None
         self.checker: Path | None = None
         """Socket of the checker that parses what was left; None: sandboxes do."""
 
@@ -137,6 +138,7 @@ class GraderWorld:
         *,
         invariants: Any = (),
         hidden: Files | None = None,
+        seed: str | None = None,
         **fields: Any,
     ) -> None:
         """Publish the task and the run."""
@@ -144,7 +146,8 @@ class GraderWorld:
         raw = {"id": "work", "instruction": "work", "checks": checks, "invariants": list(invariants), **fields}
         raw.setdefault("environment", {"requires": ["python3"]})
         task = Task.model_validate_json(json.dumps(raw))
-        graders = Bundle.of([Item(path="task.json", data=task_json(task)), *bundle(hidden or {}, "hidden/")])
+        world = [] if seed is None else [Item(path="world/seed.sql", data=seed.encode())]
+        graders = Bundle.of([Item(path="task.json", data=task_json(task)), *bundle(hidden or {}, "hidden/"), *world])
         sandbox = Bundle.of([*bundle(before, "workspace/"), Item(path="task/instruction.md", data=b"work")])
         asyncio.run(self._publish(task, graders, sandbox))
 
@@ -164,9 +167,18 @@ class GraderWorld:
         )  # fmt: skip
         await self.store.create(keys.manifest(RUN), manifest.to_bytes())
 
-    def left(self, after: Files | None, *, links: dict[str, str] | None = None, launch: int = 1, **fields: Any) -> None:
-        """Commit what the agent left: its workspace, or None for a launch without a state."""
+    def left(
+        self,
+        after: Files | None,
+        *,
+        links: dict[str, str] | None = None,
+        launch: int = 1,
+        world: bytes | None = None,
+        **fields: Any,
+    ) -> None:
+        """Commit what the agent left: its workspace, or None for a launch without a state, and the database of its world."""
         blobs = None if after is None else entries_and_tar(self.before, after, links)
+        self.database = world
         self.committed(blobs, launch=launch, **fields)
 
     def committed(
@@ -180,6 +192,8 @@ class GraderWorld:
         state = (
             None if blobs is None else FrozenState(entries=await self._put(blobs[0]), changes=await self._put(blobs[1]))
         )
+        if state is not None and self.database is not None:
+            state = state.model_copy(update={"world": await self._put(self.database)})
         known: dict[str, Any] = {"outcome_class": "result", "termination_reason": "completed"} | fields
         outcome = Outcome(
             run=RUN, trial=str(TRIAL), launch=launch, state=state, usage=NOTHING_USED, writer_id="test", final=final,

@@ -72,7 +72,7 @@ class Database:
             "journal_mode = delete",
             "synchronous = off",  # what a process has written outlives it; a machine that dies takes its launches with it
             "foreign_keys = on",
-            "trusted_schema = off",
+            "trusted_schema = on",  # the schema is the seed's, and its defaults use the functions below
             "cell_size_check = on",
             "temp_store = memory",
             "mmap_size = 0",
