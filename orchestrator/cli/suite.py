@@ -21,6 +21,7 @@ def add_to(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command()(validate)
     app.command("try")(try_task)
+    app.command()(record)
     app.command()(shell)
     app.command()(schema)
 
@@ -62,6 +63,28 @@ def try_task(
     settings = settings_from(store=store, backend=backend, concurrency=1)
     _check_is_task(task)
     raise typer.Exit(run_async(_try(task.resolve(), agent, model, settings, as_json=as_json)))
+
+
+def record(
+    task: Annotated[Path, typer.Argument(metavar="TASK", help="Folder of a task in a suite.")],
+    agent: Annotated[
+        str | None,
+        typer.Option("--agent", metavar="NAME|FILE", help="Agent that makes the calls; oracle without --model."),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="PROVIDER/NAME", help="Main model of the agent.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Replace what was recorded before.")] = False,
+    backend: BackendOption = None,
+    store: StoreOption = None,
+) -> None:
+    """Run one live trial and record what tools answer.
+
+    The world of the task answers. Writes the cassette that the task names. Exit code 1 when it would replace recorded calls and --yes is not given.
+    """
+    settings = settings_from(store=store, backend=backend, concurrency=1)
+    _check_is_task(task)
+    raise typer.Exit(run_async(_record(task.resolve(), agent, model, settings, replace=yes)))
 
 
 def shell(
@@ -166,6 +189,31 @@ async def _try(folder: Path, agent: str | None, model: str | None, settings: Set
     run, trial = await stoppable(run_single(order, settings, stop), stop)
     passed = await print_trial(wiring.object_store(settings.store), settings, run, trial, as_json=as_json)
     return 0 if passed else 1
+
+
+async def _record(folder: Path, agent: str | None, model: str | None, settings: Settings, *, replace: bool) -> int:
+    from orchestrator.cli.signals import Stop, stoppable
+    from orchestrator.driver.order import Order
+    from orchestrator.driver.record import record_task
+    from orchestrator.report.program import program
+    from orchestrator.report.text import plural
+    from orchestrator.spec.files import display
+
+    agents = (agent,) if agent else () if model else ("oracle",)
+    order = Order(suite=folder.parent, agents=agents, model=model, samples=1, tasks=(folder.name,))
+    stop = Stop("Record it again.")
+    recorded = await stoppable(record_task(order, settings, stop), stop)
+    for change in recorded.changes:
+        words = f"{change.new} new, {change.gone} gone, {change.changed} with other answers"
+        print(f"{change.tool}: {plural(change.calls, 'call')}; {words}")
+    print(f"the trial: {program()} show {recorded.run}")
+    file = display(recorded.file)
+    if recorded.replaces and not replace:
+        print(f"{file} is as it was: this would replace recorded calls; --yes does", file=sys.stderr)
+        return 1
+    recorded.write()
+    print(f"wrote {file}")
+    return 0
 
 
 async def _shell(folder: Path, settings: Settings, *, as_trial: bool) -> int:

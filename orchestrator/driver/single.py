@@ -73,7 +73,14 @@ async def run_single(
     order: Order, settings: Settings, stopper: Stopper, terminal: Terminal | None = None
 ) -> tuple[str, TrialId]:
     """Run an order of one trial and return its run and its name. Raises as ``run_order``, also when the trial did not end."""
-    manifest, ends = await run_order(order, load_order(order), settings, stopper, terminal)
+    return await run_single_of(order, load_order(order), settings, stopper, terminal)
+
+
+async def run_single_of(
+    order: Order, loaded: Loaded, settings: Settings, stopper: Stopper, terminal: Terminal | None = None
+) -> tuple[str, TrialId]:
+    """Run an order of one trial that has been read. Raises as ``run_single``."""
+    manifest, ends = await run_order(order, loaded, settings, stopper, terminal)
     trial = all_trials(manifest)[0].id
     if not ends:
         msg = f"{trial} did not end"

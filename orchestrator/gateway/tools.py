@@ -113,6 +113,8 @@ async def _recorded(launch: Launch, tool: Tool, number: int, effect: Effect | No
         "seconds": round(time.monotonic() - began, 4),
         "content": answer.text,
     }
+    if answer.outcome != "ok":
+        result["error"] = {"kind": answer.kind, "status": answer.code, "retry_after": answer.retry_after}
     launch.trajectory.append("tool_result", "gateway", result)
     launch.trajectory.hand_over()  # what the agent knows of, the process after this one knows too
     return answer

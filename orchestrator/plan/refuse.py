@@ -44,7 +44,9 @@ def task_refusals(task: Task) -> list[str]:
     if task.user is not None and task.user.mode == "model":
         found.append(f"user.mode 'model' {_LATER}; use 'scripted'")
     if task.fixtures is not None and task.fixtures.mode == "record":
-        found.append(f"fixtures.mode 'record' {_LATER}; use 'replay' or 'live'")
+        found.append(
+            "fixtures.mode 'record': there is no cassette yet; make it with `orchestrate record`, then use 'replay'"
+        )
     for check in flat_checks(task.checks):
         if check.type not in RUNNABLE_CHECKS:
             found.append(

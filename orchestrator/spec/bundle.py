@@ -298,7 +298,7 @@ def task_json(task: Task) -> bytes:
     return canonical_json(task.model_dump(mode="json", by_alias=True))
 
 
-def _world_json(task: Task) -> bytes:
+def world_json(task: Task) -> bytes:
     """Return what the gateway needs of a task. No check is among it."""
     fields = {"id", "version", "expect", "budgets", "tools", "hosted_tools", "world", "upstream", "fixtures", "user"}
     now = task.environment.model_dump(mode="json", include={"now"})
@@ -371,7 +371,7 @@ def with_folder(items: list[Item], folder: str) -> list[Item]:
 
 def _world(task: Task, folder: Path, reader: Reader, parts: Parts) -> Bundle:
     reader.size = 0
-    items = [Item("task.json", data=_world_json(task))]
+    items = [Item("task.json", data=world_json(task))]
     for relative, area in ((task.world or "world", "world"), ("fixtures", "fixtures")):
         if os.path.lexists(folder / area) and (source := _area(reader, folder, relative, area)) is not None:
             items += reader.tree(source, f"{area}/")

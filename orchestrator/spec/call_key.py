@@ -33,6 +33,17 @@ def masked(value: Any, masks: Masks) -> Any:
     return value
 
 
+def redacted(value: Any, masks: Masks, put: str) -> Any:
+    """Return a JSON value with a text in the place of what is masked."""
+    if () in masks:
+        return put
+    if isinstance(value, dict):
+        return {name: redacted(each, _below(masks, name), put) for name, each in value.items()}
+    if isinstance(value, list):
+        return [redacted(each, _below(masks, str(index)), put) for index, each in enumerate(value)]
+    return value
+
+
 def _below(masks: Masks, name: str) -> Masks:
     return [mask[1:] for mask in masks if mask and mask[0] in {name, "*"}]
 

@@ -251,7 +251,8 @@ def _area_fault(task: TaskFolder, value: str, area: str, is_folder: bool) -> str
         return None if place.is_dir() else f"there is no folder {task.shown}/{value}"
     if place.is_file() or task.document.get("fixtures", "mode") == "record":
         return None
-    return f"there is no file {task.shown}/{value}"
+    made = f"; `orchestrate record {task.shown}` makes it" if area == "fixtures" else ""
+    return f"there is no file {task.shown}/{value}{made}"
 
 
 def _excluded(task: TaskFolder) -> Iterator[Problem]:

@@ -170,7 +170,7 @@ class Fixtures(Spec):
     """Recorded responses of tools."""
 
     mode: Literal["replay", "record", "live"] = "replay"
-    """``replay`` answers from the cassette, ``record`` writes it, ``live`` calls the real thing."""
+    """``replay`` answers ``tools`` from the cassette, ``live`` has the world answer them. ``record``: there is no cassette yet."""
     cassette: RelativePath
     """JSON Lines file of the task."""
     tools: tuple[ToolPattern, ...] = ()

@@ -29,6 +29,7 @@ COMMANDS = {"submit", "resume", "report", "show", "logs", "pull", "validate", "t
     "gc",
     "doctor",
     "view",
+    "record",
 }
 
 

@@ -47,7 +47,7 @@ class Recording:
     def __init__(self, cassette: Cassette, fixtures: Fixtures) -> None:
         """Raises ValueError for arguments that have no canonical form."""
         self.tools = cassette.tools
-        self._patterns = fixtures.tools
+        self._patterns = () if fixtures.mode == "live" else fixtures.tools
         self._masks = masks_of((*fixtures.volatile, *fixtures.redact))
         self._by_key: dict[str, list[RecordedCall]] = defaultdict(list)
         self._by_tool: dict[str, list[RecordedCall]] = defaultdict(list)
@@ -138,7 +138,7 @@ def _read(folder: Path, task: str) -> Recording | None:
         return None
     except ValidationError as error:
         raise unusable("fixtures_unusable", f"the fixtures of task {task} are", error) from None
-    if fixtures is None or fixtures.mode == "live":
+    if fixtures is None:
         return None
     what = fixtures.cassette
     try:
