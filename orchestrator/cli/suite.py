@@ -80,7 +80,8 @@ def record(
 ) -> None:
     """Run one live trial and record what tools answer.
 
-    The world of the task answers. Writes the cassette that the task names. Exit code 1 when it would replace recorded calls and --yes is not given.
+    The world of the task answers, and the cassette that the task names is written.
+    Exit code 1 when that would replace recorded calls and --yes is not given.
     """
     settings = settings_from(store=store, backend=backend, concurrency=1)
     _check_is_task(task)
