@@ -102,7 +102,15 @@ def litellm(python: str, folder: Path, provider: int) -> Iterator[list[Target]]:
 
 async def load(targets: list[Target], **asked: Any) -> dict[str, Any]:
     """Make calls from a process of their own."""
-    whole = {"path": "/v1/chat/completions", "model": "main", "pause": 0, "stream": False, **asked, "targets": targets}
+    whole = {
+        "path": "/v1/chat/completions",
+        "model": "main",
+        "pause": 0,
+        "spread": 0.5,
+        "stream": False,
+        **asked,
+        "targets": targets,
+    }
     command = [sys.executable, str(HERE / "model_load.py")]
     process = await asyncio.create_subprocess_exec(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     said, _ = await process.communicate(json.dumps(whole).encode())
@@ -135,7 +143,15 @@ async def added(options: argparse.Namespace) -> dict[str, Any]:
         calls = options.calls or (300 if concurrent == 1 else 5 * concurrent)
         for stream in (False, True):
             with stub(seconds) as provider, tempfile.TemporaryDirectory() as folder:
-                asked = {"concurrent": concurrent, "calls": calls, "stream": stream, "pause": seconds / 10}
+                # Callers are apart from each other, as agents are: all at one time would measure how long a queue is, not a call.
+                pause = seconds / 10
+                asked = {
+                    "concurrent": concurrent,
+                    "calls": calls,
+                    "stream": stream,
+                    "pause": pause,
+                    "spread": seconds + pause,
+                }
                 case = {"direct": quantiles(await load([[provider, ""]], **asked))}
                 launches = -(-concurrent // PER_LAUNCH)
                 async with gateway(Path(folder), provider, launches, 4096) as (targets, _):

@@ -1,7 +1,7 @@
 """Model calls under load: so many connections, each with one call at a time, and how long each call took.
 
-Standard input holds ``{"targets": [[PORT, TOKEN], …], "concurrent", "calls", "stream", "model", "path", "pause"}``. The connections are
-shared out over the targets; ``pause`` lies between the calls of a connection, spread evenly at the start. Prints
+Standard input holds ``{"targets": [[PORT, TOKEN], …], "concurrent", "calls", "stream", "model", "path", "pause", "spread"}``. The
+connections are shared out over the targets; they begin evenly over ``spread`` seconds, and ``pause`` lies between the calls of each. Prints
 JSON: the times of all calls in seconds, the first 1,000 failures, and when it began and ended.
 """
 
@@ -36,7 +36,7 @@ class Load:
 
     async def _one(self, share: float, port: int, token: str) -> None:
         pause = self._asked["pause"]
-        await asyncio.sleep(share * max(pause, 0.5))
+        await asyncio.sleep(share * self._asked["spread"])
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         request = self._request(token)
         while self._left > 0:
