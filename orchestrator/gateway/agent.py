@@ -105,7 +105,7 @@ class AgentSide:
             headers = passed_headers(request.headers, dialect, launch.hosted, launch.findings)
             if path.endswith(_COUNT_TOKENS):
                 return await count_tokens(launch, dialect, body, headers)
-            return await complete(launch, dialect, request, body, headers)
+            return await complete(launch, dialect, request, body, headers, holding.size)
 
     def _authorise(self, launch: Launch, request: web.BaseRequest) -> None:
         token = shown_token(request)

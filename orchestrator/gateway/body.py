@@ -6,7 +6,8 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import orjson
 from aiohttp import ClientError, web
@@ -27,6 +28,10 @@ _PART = 0.25
 """Of the time of this process: what one launch may have for long."""
 _AT_ONCE_SECONDS = 1.0
 """What it may have at once."""
+_LARGE = 1 << 20
+"""Bytes from which on work on a body goes aside: less takes some milliseconds in all."""
+
+Found = TypeVar("Found")
 
 
 class Pool:
@@ -38,6 +43,18 @@ class Pool:
 
     def __init__(self, limit: int) -> None:
         self.left = limit
+        self._aside = asyncio.Semaphore(1)
+
+    async def aside(self, size: int, work: Callable[[], Found]) -> Found:
+        """Return what some work on a body of this size returns, which may run on a thread, so it must change nothing.
+
+        Everybody else has a turn whenever it lets go of the interpreter: between its steps, and while it digests. One large body is worked
+        on at one time, since threads that want the interpreter make all others wait for each of them.
+        """
+        if size < _LARGE:
+            return work()
+        async with self._aside:
+            return await asyncio.to_thread(work)
 
     def has_room(self, held: int, size: int) -> bool:
         """Return whether a launch that holds so much may take more."""
@@ -68,7 +85,7 @@ class Buffered:
 
     def __init__(self, limit: int, pool: Pool) -> None:
         self._limit = limit
-        self._pool = pool
+        self.pool = pool
         self._held = 0
         self.share = Share()
 
@@ -86,13 +103,13 @@ class Buffered:
         if self._held + size > self._limit:
             msg = f"the open requests of this trial hold more than {self._limit} bytes; send fewer at one time"
             raise Refusal(413, "request_too_large", msg, finding=True, close=True)
-        if not self._pool.has_room(self._held, size):
+        if not self.pool.has_room(self._held, size):
             msg = f"the open requests of this trial hold {self._held} bytes, as much as its share of the gateway; send fewer at one time"
             raise Refusal(429, "too_many_requests", msg, finding=True, close=True)
         self._set(self._held + size)
 
     def _set(self, held: int) -> None:
-        self._pool.left -= held - self._held
+        self.pool.left -= held - self._held
         self._held = held
 
 
@@ -102,6 +119,7 @@ class Holding:
     def __init__(self, buffered: Buffered) -> None:
         self._buffered = buffered
         self.share = buffered.share
+        self.pool = buffered.pool
         self.size = 0
 
     def take(self, size: int) -> None:
@@ -115,7 +133,7 @@ async def read_json(request: web.BaseRequest, limits: AgentLimits, holding: Hold
     holding.take(_REQUEST_BYTES)
     data = await read_body(request, limits.body_bytes, limits.body_seconds, holding.take)
     await holding.share.take(len(data) * _BYTE_SECONDS)
-    count = count_values(data, limits.values)
+    count = await holding.pool.aside(len(data), partial(count_values, data, limits.values))
     await holding.share.take(min(count, limits.values) * _VALUE_SECONDS)  # counting them costs as well
     if count > limits.values:
         msg = f"the request body has more than {limits.values} values"
@@ -130,7 +148,7 @@ async def read_json(request: web.BaseRequest, limits: AgentLimits, holding: Hold
         msg = f"the request body must be a JSON object, not {type(value).__name__}"
         raise Refusal(400, "invalid_json", msg)
     await asyncio.sleep(0)  # a large one takes a while, here and further on: the others have a turn in between
-    if not within_depth(value, limits.depth):
+    if not await holding.pool.aside(len(data), partial(within_depth, value, limits.depth)):
         msg = f"the request body nests deeper than {limits.depth} levels"
         raise Refusal(400, "invalid_json", msg, finding=True)
     return value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import orjson
@@ -29,15 +30,21 @@ _OVER: dict[str | None, str] = {
 
 
 async def complete(
-    launch: Launch, dialect: Dialect, request: web.BaseRequest, body: dict[str, Any], headers: Mapping[str, str]
+    launch: Launch,
+    dialect: Dialect,
+    request: web.BaseRequest,
+    body: dict[str, Any],
+    headers: Mapping[str, str],
+    size: int,
 ) -> web.StreamResponse:
-    """Answer one call of an agent; ``headers`` go along to the provider. Raises Refusal."""
-    dialect.check(body, launch.config.limits.messages, launch.hosted)
+    """Answer one call of an agent, a body of ``size`` bytes; ``headers`` go along to the provider. Raises Refusal."""
+    check = partial(dialect.check, body, launch.config.limits.messages, launch.hosted)
+    await launch.buffered.pool.aside(size, check)
     route = find_route(launch, dialect, body)
     if launch.stopped in _OVER:
         raise Refusal(502, "model_api_error", _OVER[launch.stopped], code=launch.stopped)
     stream = AgentStream(request, launch.meter.left, launch.config.limits.stall_seconds)
-    call = MeteredCall(launch, route, ModelCall(dialect, body, route.name, headers), stream)
+    call = MeteredCall(launch, route, ModelCall(dialect, body, route.name, headers), stream, size)
     # The call belongs to the launch, not to the connection: usage counts even when the agent has hung up.
     task = asyncio.create_task(call.run())
     launch.calls.add(task)

@@ -55,11 +55,13 @@ _LINGER_SECONDS = 0.1
 class MeteredCall:
     """One call, from its place in the budget to its record."""
 
-    def __init__(self, launch: Launch, route: Route, call: ModelCall, stream: AgentStream) -> None:
+    def __init__(self, launch: Launch, route: Route, call: ModelCall, stream: AgentStream, size: int) -> None:
+        """``size``: bytes of the request."""
         self._launch = launch
         self._route = route
         self._call = call
         self._stream = stream
+        self._size = size
         self._is_stream = call.body.get("stream") is True and call.dialect.name != "embeddings"
         self._timing = Timing()
         self._reader: StreamReader | None = None
@@ -97,7 +99,9 @@ class MeteredCall:
             if launch.sealing:
                 raise Refusal(403, "sealed", "the trial is over")
             async with launch.turns:
-                self._asked = launch.transcript.request(self._route.model, self._call.dialect, self._call.body)
+                dialect, body = self._call.dialect, self._call.body
+                looked = await launch.buffered.pool.aside(self._size, lambda: launch.transcript.look(dialect, body))
+                self._asked = launch.transcript.request(self._route.model, dialect, body, looked)
                 await asyncio.sleep(0)  # what is large took a while: the others have a turn
                 answer = await self._answer()
                 launch.trajectory.hand_over()  # what the agent knows of, the process after this one knows too

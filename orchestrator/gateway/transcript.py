@@ -39,6 +39,16 @@ class _Conversation:
 
 
 @dataclass(frozen=True)
+class Looked:
+    """What recording a request needs to know of it."""
+
+    items: list[dict[str, Any]]
+    digests: list[bytes]
+    messages: Mapping[int, Message]
+    """Those that seem to be new, by their place."""
+
+
+@dataclass(frozen=True)
 class Asked:
     """A request that has been recorded."""
 
@@ -75,14 +85,21 @@ class Transcript:
         self._conversations: list[_Conversation] = []
         self._count = 0
 
-    def request(self, model: str, dialect: Dialect, body: Mapping[str, Any]) -> Asked:
-        """Record a request, and before it the tool results that it brings."""
+    def look(self, dialect: Dialect, body: Mapping[str, Any]) -> Looked:
+        """Look at a request. Nothing is changed, so a thread may do it: of large ones this is nearly all that costs."""
         items = dialect.items(body)
         digests = [_digest(item) for item in items]
+        _, kept = self._best([digest[:_KNOWN_BY] for digest in digests])
+        return Looked(items, digests, {index: dialect.message(items[index]) for index in range(kept, len(items))})
+
+    def request(self, model: str, dialect: Dialect, body: Mapping[str, Any], looked: Looked | None = None) -> Asked:
+        """Record a request, and before it the tool results that it brings. ``looked`` is what ``look`` returned."""
+        looked = looked or self.look(dialect, body)
+        items, digests = looked.items, looked.digests
         known = [digest[:_KNOWN_BY] for digest in digests]
         conversation, kept = self._find(known)
         new = [
-            self._without_results(index, dialect.message(item), conversation.number)
+            self._without_results(index, looked.messages.get(index) or dialect.message(item), conversation.number)
             for index, item in enumerate(items[kept:], kept)
         ]
         tools = dialect.tools(body)
@@ -170,15 +187,18 @@ class Transcript:
 
     def _find(self, digests: list[bytes]) -> tuple[_Conversation, int]:
         """Return the conversation that goes on, a new one if none does, and how many of its messages are known."""
-        known = [each for each in self._conversations if each.digests and digests[: len(each.digests)] == each.digests]
-        best = max(known, key=lambda each: len(each.digests), default=None)
+        best, kept = self._best(digests)
         if best is None:
             best = _Conversation(self._count, self._parent(digests))
             self._count += 1
-        kept = len(best.digests)
         best.digests = digests
         self._remember(best)
         return best, kept
+
+    def _best(self, digests: list[bytes]) -> tuple[_Conversation | None, int]:
+        known = [each for each in self._conversations if each.digests and digests[: len(each.digests)] == each.digests]
+        best = max(known, key=lambda each: len(each.digests), default=None)
+        return best, 0 if best is None else len(best.digests)
 
     def _remember(self, last: _Conversation) -> None:
         others = [each for each in self._conversations if each is not last]

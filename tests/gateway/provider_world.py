@@ -40,7 +40,7 @@ async def provider(*steps) -> AsyncIterator[tuple[str, list]]:
             return web.json_response(made)
         return made
 
-    app = web.Application()
+    app = web.Application(client_max_size=64 << 20)
     app.router.add_post("/v1/{path:.*}", handle)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()

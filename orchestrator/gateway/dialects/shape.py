@@ -36,6 +36,8 @@ _ESCAPE = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
 )
 """An escape in JSON text; its group is half of a surrogate pair."""
+_DECODED_CHARACTERS = 1 << 20
+"""Of a base64 text that are decoded at one time: a multiple of 4."""
 _SAFE_DIGITS = 19
 """A whole number with fewer, its sign included, fits into 64 bits."""
 _MARKS = ("cache_control", "cache_reference")
@@ -176,9 +178,25 @@ def media_part(media_type: str, *, url: Any = None, data: Any = None) -> MediaPa
         media_type, address = head[5:].partition(";")[0] or media_type, None
     if not isinstance(data, str):
         return {"type": "media", "media_type": media_type, "url": address, "sha256": None, "bytes": None}
-    raw = _decoded(data)
-    digest = hashlib.sha256(raw).hexdigest()
-    return {"type": "media", "media_type": media_type, "url": None, "sha256": digest, "bytes": len(raw)}
+    digest, size = _measured(data)
+    return {"type": "media", "media_type": media_type, "url": None, "sha256": digest, "bytes": size}
+
+
+def _measured(data: str) -> tuple[str, int]:
+    """Return digest and size of what a base64 text holds; piece by piece where all of it is well formed, so that others have a turn."""
+    digest, size = hashlib.sha256(), 0
+    ends = data.find("=", 0, max(len(data) - 2, 0)) >= 0  # padding in the middle: what follows it depends on the reader
+    try:
+        for begin in range(0, 0 if ends else len(data), _DECODED_CHARACTERS):
+            piece = binascii.a2b_base64(data[begin : begin + _DECODED_CHARACTERS], strict_mode=True)
+            digest.update(piece)
+            size += len(piece)
+    except (binascii.Error, ValueError):
+        ends = True
+    if ends:
+        raw = _decoded(data)
+        return hashlib.sha256(raw).hexdigest(), len(raw)
+    return digest.hexdigest(), size
 
 
 def _decoded(data: str) -> bytes:
