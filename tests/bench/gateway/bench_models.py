@@ -1,6 +1,6 @@
 """What the gateway adds to model calls, how busy it keeps a provider's slots, and whether its memory grows.
 
-    python bench_models.py added|slots|memory [--litellm PYTHON] [--concurrent 1,64,1000] [--calls N]
+    python bench_models.py added|slots|memory [--litellm PYTHON] [--concurrent 1,64,1000] [--calls N] [--seconds S]
 
 ``added``: times of calls through a gateway process and straight to a stub provider, whole and streamed; what the gateway adds is the
 difference of the quantiles. ``slots``: 96 callers for 64 slots at a provider that takes 2 s. ``memory``: resident memory over 100,000
@@ -139,7 +139,7 @@ async def added(options: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for concurrent in options.concurrent:
         # As slow as models are: with many callers the machine would else be the one that is measured.
-        seconds = 0.05 if concurrent == 1 else 2.0
+        seconds = options.seconds or (0.05 if concurrent == 1 else 2.0)
         calls = options.calls or (300 if concurrent == 1 else 5 * concurrent)
         for stream in (False, True):
             with stub(seconds) as provider, tempfile.TemporaryDirectory() as folder:
@@ -215,6 +215,7 @@ if __name__ == "__main__":
     parser.add_argument("--litellm")
     parser.add_argument("--concurrent", default="1,64,1000", type=lambda text: [int(n) for n in text.split(",")])
     parser.add_argument("--calls", type=int)
+    parser.add_argument("--seconds", type=float, help="what the provider takes for a call")
     given = parser.parse_args()
     measure = {"added": added, "slots": slots, "memory": memory}[given.what]
     print(json.dumps(asyncio.run(measure(given)), indent=1))
