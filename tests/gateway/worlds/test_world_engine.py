@@ -301,9 +301,21 @@ async def test_a_killed_child_leaves_one_whole_effect(tmp_path: Path, seed: int)
     assert (moved, noted) == ([(1100,), (400,)], [("ok",)])  # once, whether it died before or after
 
 
-def test_the_seed_of_these_tests_is_read_by_statements() -> None:
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (SEED, [1, 2]),
+        ("create trigger t after insert on a begin\n  update a set b = 1;\nend;\nselect ';';\n-- the end", [1, 4]),
+        ("insert into a values (1); insert into a values (2);\nselect 1", [1, 1, 2]),
+        ("\n-- what; it\n/* is; */ select ';', \"a;b\", [c;d], `e;f`;\n\n select 2;", [2, 5]),
+        ("select 'it''s; one';\nselect 'never closed; select 1;\n;", [1, 2]),
+        ("-- nothing;\n/* at; all", []),
+        ("", []),
+    ],
+)
+def test_files_are_read_by_statements(text: str, lines: list[int]) -> None:
     from orchestrator.sandbox.world.statements import statements
 
-    assert [line for line, _ in statements(SEED)] == [1, 2]
-    trigger = "create trigger t after insert on a begin\n  update a set b = 1;\nend;\nselect ';';\n-- the end"
-    assert [line for line, _ in statements(trigger)] == [1, 4]
+    found = list(statements(text))
+    assert [line for line, _ in found] == lines
+    assert "".join(held for _, held in found) == text[: len("".join(held for _, held in found))]
