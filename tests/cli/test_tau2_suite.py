@@ -20,9 +20,12 @@ CALL = """\
 curl -sS --fail-with-body -H "Authorization: Bearer $ORCHESTRATE_TOKEN" -d '{arguments}' "$ORCHESTRATE_GATEWAY/tools/{name}"
 """
 GOALS = {
-    "create_task_1": "insert into tasks values ('task_2', 'Important Meeting', null, 'pending');\ninsert into user_tasks values ('user_1', 'task_2');\n",
+    "create_task_1": (
+        "insert into tasks values ('task_2', 'Important Meeting', null, 'pending');\n"
+        "insert into user_tasks values ('user_1', 'task_2');\n"
+    ),
     "update_task_1": "update tasks set status = 'completed' where task_id = 'task_1';\n",
-}  # fmt: skip
+}
 
 Call = tuple[str, dict[str, Any]]
 

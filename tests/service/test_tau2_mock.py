@@ -124,18 +124,19 @@ def test_gold_actions_make_the_goal(short_folder: Path, programs: Programs, task
 
 
 CREATE: Call = gold("create_task_1")[0]
+FIRST_DONE: Call = ("update_task_status", {"task_id": "task_1", "status": "completed"})
 WRONG: dict[str, tuple[str, list[Call]]] = {
     "nothing is done": ("create_task_1", []),
     "done twice": ("create_task_1", [CREATE, CREATE]),
     "another title": ("create_task_1", [("create_task", CREATE[1] | {"title": "important meeting"})]),
     "a description of its own": ("create_task_1", [("create_task", CREATE[1] | {"description": "soon"})]),
     "for nobody": ("create_task_1", [("create_task", CREATE[1] | {"user_id": "user_2"})]),
-    "another task": ("update_task_with_message_history", [("update_task_status", {"task_id": "task_1", "status": "completed"})]),
-    "one task too many": ("update_task_with_message_history", [*gold("update_task_with_message_history"), ("update_task_status", {"task_id": "task_1", "status": "completed"})]),
+    "another task": ("update_task_with_message_history", [FIRST_DONE]),
+    "one task too many": ("update_task_with_message_history", [*gold("update_task_with_message_history"), FIRST_DONE]),
     "a status of its own": ("update_task_1", [("update_task_status", {"task_id": "task_1", "status": "deleted"})]),
     "the agent does what is the user's": ("update_task_with_user_tools", [DISMISS]),
     "nobody is told": ("impossible_task_1", []),
-    "told, and done something": ("impossible_task_1", [*gold("impossible_task_1"), ("update_task_status", {"task_id": "task_1", "status": "completed"})]),
+    "told, and done something": ("impossible_task_1", [*gold("impossible_task_1"), FIRST_DONE]),
 }  # fmt: skip
 
 
