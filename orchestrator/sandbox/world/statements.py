@@ -6,7 +6,9 @@ import re
 import sqlite3
 from collections.abc import Iterator
 
-_TOKEN = re.compile(r"'[^']*(?:'|\Z)|\"[^\"]*(?:\"|\Z)|`[^`]*(?:`|\Z)|\[[^\]]*(?:\]|\Z)|--[^\n]*|/\*.*?(?:\*/|\Z)|;", re.DOTALL)
+_TOKEN = re.compile(
+    r"'[^']*(?:'|\Z)|\"[^\"]*(?:\"|\Z)|`[^`]*(?:`|\Z)|\[[^\]]*(?:\]|\Z)|--[^\n]*|/\*.*?(?:\*/|\Z)|;", re.DOTALL
+)
 """What may hold a semicolon that ends nothing, and a semicolon."""
 _COMMENT = re.compile(r"--[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 
