@@ -69,7 +69,10 @@ def command_for(agent: LoadedAgent) -> str:
 async def build_agents(
     files: Sequence[Path], cache: Path, say: Callable[[str], None], *, again: bool = False
 ) -> list[Built]:
-    """Build agents one after the other, once all of their files are read. Raises as ``build_agent``."""
+    """Build agents one after the other, once all of their files are read.
+
+    Raises as ``build_agent``: SpecError at the end with all that failed, so the others are kept by then.
+    """
     problems: list[Problem] = []
     agents: list[LoadedAgent] = []
     for file in files:
@@ -80,7 +83,15 @@ async def build_agents(
     problems += [_nothing_to_build(agent) for agent in agents if agent.agent.build is None]
     if problems:
         raise SpecError(problems)
-    return [await build_agent(agent, cache, say, again=again) for agent in agents]
+    made: list[Built] = []
+    for agent in agents:
+        try:
+            made.append(await build_agent(agent, cache, say, again=again))
+        except SpecError as error:
+            problems += error.problems
+    if problems:
+        raise SpecError(problems)
+    return made
 
 
 async def build_agent(agent: LoadedAgent, cache: Path, say: Callable[[str], None], *, again: bool = False) -> Built:

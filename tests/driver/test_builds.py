@@ -137,6 +137,18 @@ def test_all_files_are_read_before_anything_is_built(tmp_path: Path, cache: Path
     assert not (tmp_path / "ran").exists()
 
 
+def test_all_failing_builds_are_told_and_the_others_are_kept(tmp_path: Path, cache: Path) -> None:
+    (tmp_path / "recipe").mkdir()
+    for name, command in {"first": "exit 3", "good": "touch run", "last": "rm -f *"}.items():
+        (tmp_path / f"{name}.yaml").write_text(f"type: command\ncommand: [/agent/run]\nbundle: recipe/\nbuild: {command}\n")
+    (tmp_path / "recipe/lock").write_text("pinned")
+    names = [tmp_path / f"{name}.yaml" for name in ("first", "good", "last")]
+    with pytest.raises(SpecError) as caught:
+        asyncio.run(build_agents(names, cache, lambda _: None))
+    assert [Path(problem.file).stem for problem in caught.value.problems] == ["first", "last"]
+    assert with_builds([load_agent(names[1])], cache)
+
+
 def test_agents_without_a_build_stay_as_they_are(tmp_path: Path, cache: Path) -> None:
     (tmp_path / "plain.yaml").write_text("type: nop\n")
     plain = load_agent(tmp_path / "plain.yaml")
