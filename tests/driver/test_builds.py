@@ -140,7 +140,9 @@ def test_all_files_are_read_before_anything_is_built(tmp_path: Path, cache: Path
 def test_all_failing_builds_are_told_and_the_others_are_kept(tmp_path: Path, cache: Path) -> None:
     (tmp_path / "recipe").mkdir()
     for name, command in {"first": "exit 3", "good": "touch run", "last": "rm -f *"}.items():
-        (tmp_path / f"{name}.yaml").write_text(f"type: command\ncommand: [/agent/run]\nbundle: recipe/\nbuild: {command}\n")
+        (tmp_path / f"{name}.yaml").write_text(
+            f"type: command\ncommand: [/agent/run]\nbundle: recipe/\nbuild: {command}\n"
+        )
     (tmp_path / "recipe/lock").write_text("pinned")
     names = [tmp_path / f"{name}.yaml" for name in ("first", "good", "last")]
     with pytest.raises(SpecError) as caught:
