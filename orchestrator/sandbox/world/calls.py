@@ -9,7 +9,7 @@ from typing import Any
 
 from orchestrator.sandbox.world import guards, pages
 from orchestrator.sandbox.world.database import Database, TooSlowError
-from orchestrator.sandbox.world.functions import BrokenError, CallError, World
+from orchestrator.sandbox.world.functions import BrokenError, CallError, World, check_answer
 
 TABLES = """\
 create table _calls (
@@ -167,6 +167,7 @@ class Calls:
         if not isinstance(data, dict):
             msg = f"{tool['function']} returned {type(data).__name__}, not a mapping"
             raise BrokenError(msg)
+        check_answer(data)
         return data
 
     def _part(

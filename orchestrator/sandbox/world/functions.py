@@ -7,6 +7,9 @@ from typing import Any
 
 from orchestrator.sandbox.world.database import Database
 
+_MOST_DEPTH = 64
+_WIDEST = 1 << 63
+
 
 class CallError(Exception):
     """The typed error of a call: what an agent is told."""
@@ -47,7 +50,30 @@ class World:
 
     def error(self, kind: str, message: str, status: int = 409) -> CallError:
         """Return the typed error to raise: ``raise world.error("not_found", "there is no such order")``. Nothing is changed then."""
-        return CallError(str(kind)[:100], str(message)[:2000], status if 400 <= status <= 599 else 409)
+        return CallError(_text(kind, 100), _text(message, 2000), int(status) if 400 <= status <= 599 else 409)
+
+
+def check_answer(value: Any, depth: int = _MOST_DEPTH) -> None:
+    """Refuse what every program takes for JSON differently, or not at all. Agents bring it about: by numbers to multiply, texts to parse.
+
+    Raises BrokenError.
+    """
+    if isinstance(value, dict | list | tuple):
+        if not depth:
+            msg = f"the answer nests deeper than {_MOST_DEPTH} levels"
+            raise BrokenError(msg)
+        for each in (*value, *value.values()) if isinstance(value, dict) else value:
+            check_answer(each, depth - 1)
+    elif isinstance(value, int) and not -_WIDEST <= value < _WIDEST:
+        msg = "a number of the answer does not fit into 64 bits"
+        raise BrokenError(msg)
+    elif isinstance(value, str) and _text(value, len(value)) != value:
+        msg = "a text of the answer holds half a surrogate pair"
+        raise BrokenError(msg)
+
+
+def _text(value: Any, most: int) -> str:
+    return str(value)[:most].encode("utf-8", "replace").decode()
 
 
 def load(source: str, path: str) -> dict[str, Any]:

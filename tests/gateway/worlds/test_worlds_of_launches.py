@@ -36,7 +36,7 @@ MOVE = tool(
 )
 
 
-def bundle(*tools: Any, now: str | None = None, **more: Any) -> Bundle:
+def bundle(*tools: Any, now: str | None = None, functions: str = "", **more: Any) -> Bundle:
     world = World.model_validate_json(json.dumps({"tools": tools, **more}))
     task = Task.model_validate_json(
         json.dumps(
@@ -54,6 +54,7 @@ def bundle(*tools: Any, now: str | None = None, **more: Any) -> Bundle:
             Item("task.json", data=json.dumps(shown).encode()),
             Item("world.json", data=world.model_dump_json().encode()),
             Item("world/seed.sql", data=SEED.encode()),
+            Item("world/tools.py", data=functions.encode()),
         ]
     )
 

@@ -1,0 +1,64 @@
+"""What functions of a world make of an agent's arguments and no program takes alike: the tool fails, and nothing else does."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_worlds_of_launches import bundle, lay
+from world_world import GET, in_a_loop, played, tool
+
+from orchestrator.sandbox.world.command import COMMAND
+
+SOURCE = """
+import json
+
+def square(world, arguments):
+    world.execute("delete from orders")
+    return {"n": arguments["value"] ** 2}
+
+def parse(world, arguments):
+    return {"parsed": json.loads(arguments["value"])}
+
+def refuse(world, arguments):
+    raise world.error("bad", json.loads(arguments["value"]), 404.5)
+"""
+ANY = {"type": "object", "required": ["value"], "properties": {"value": {}}}
+TOOLS = [tool(name, arguments=ANY, function=name) for name in ("square", "parse", "refuse")]
+ODD = [
+    ("square", 1 << 62, "64 bits"),
+    ("parse", "1" * 400, "64 bits"),
+    ("parse", "[" * 300 + "]" * 300, "deeper than 64 levels"),
+    ("parse", '"\\ud800"', "half a surrogate pair"),
+    ("parse", '{"\\udfff": 1}', "half a surrogate pair"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "why"), ODD)
+@in_a_loop
+async def test_answers_that_are_no_plain_json_are_mistakes_of_the_world(
+    tmp_path: Path, name: str, value: object, why: str
+) -> None:
+    async with played(tmp_path, *TOOLS, GET, functions=SOURCE) as call:
+        answer = await call(name, value=value)
+        assert (answer.kind, answer.status) == ("tool_failed", 500)
+        assert why in (answer.detail or "")
+        assert (await call("get_order", order_id="o1")).outcome == "ok"  # and nothing was deleted
+        assert (await call("parse", value="[[1, 2.5, null]]")).data == {"parsed": [[1, 2.5, None]]}
+
+
+def test_they_never_end_a_launch_as_our_failure(world: Any) -> None:
+    async def live() -> tuple[list[int], Any]:
+        async with world(world_program=COMMAND).running() as here:
+            lay(here, "w1", bundle(GET, *TOOLS, functions=SOURCE))
+            inside = await here.launch(world="w1", scripts=None, models={})
+            asked = [*ODD, ("refuse", '"no \\ud800"', ""), ("parse", '"good"', "")]
+            statuses = [(await inside.ask("POST", f"/tools/{name}", {"value": value}))[0] for name, value, _ in asked]
+            return statuses, await here.client.seal(inside.launch)
+
+    statuses, seal = asyncio.run(live())
+    assert statuses == [500] * len(ODD) + [404, 200]
+    assert seal.stopped is None
+    assert {finding.type for finding in seal.findings} == {"world_error"}
