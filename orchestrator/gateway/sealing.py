@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import stat
 import time
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from orchestrator.errors import StoreError
 from orchestrator.gateway.launch import Launch
@@ -96,6 +98,23 @@ def _summary(launch: Launch) -> dict[str, Any]:
 
 
 async def _pieces(path: Path) -> AsyncIterator[bytes]:
-    with path.open("rb") as file:
+    with _opened(path) as file:
         while piece := await asyncio.to_thread(file.read, _PIECE):
             yield piece
+
+
+def _opened(path: Path) -> BinaryIO:
+    """Open a file in a folder in which an author's code may write: never what a link names, nor what nobody may ever write into.
+
+    Raises StoreError.
+    """
+    try:
+        file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    except OSError as error:
+        msg = f"{path.name} cannot be read: {error.strerror}"
+        raise StoreError(msg, cause="file_unreadable") from None
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        msg = f"{path.name} cannot be read: it is no file"
+        raise StoreError(msg, cause="file_unreadable")
+    return file

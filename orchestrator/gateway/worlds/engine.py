@@ -29,6 +29,8 @@ _START_SECONDS = 90.0
 """For making a database."""
 _MOST_BYTES = 8 << 20
 _LAST_WORD = "the tool failed"
+_SNAPSHOT = "snapshot.db"
+"""What a child calls it, as agreed: it runs an author's code, so where files are is not asked of it."""
 
 
 class WorldError(Exception):
@@ -187,7 +189,7 @@ class WorldEngine:
         """End the child that a launch may have."""
         child = self._idle.pop(launch, None)
         if child is not None:
-            child.close()
+            self.end(child)
 
     async def close(self) -> None:
         """End everything."""
@@ -327,7 +329,7 @@ class LaunchWorld:
         if said is None:
             msg = f"the database of launch {self._launch} could not be read"
             raise StoreError(msg, cause="world_snapshot")
-        return self._place.folder / str(said["snapshot"])
+        return self._place.folder / _SNAPSHOT
 
     def leave(self) -> None:
         """End its child; the database stays."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from test_worlds_of_launches import bundle, lay
 from world_world import GET, in_a_loop, played, tool
 
+from orchestrator.errors import InfrastructureError
 from orchestrator.sandbox.world.command import COMMAND
 
 SOURCE = """
@@ -62,3 +64,36 @@ def test_they_never_end_a_launch_as_our_failure(world: Any) -> None:
     assert statuses == [500] * len(ODD) + [404, 200]
     assert seal.stopped is None
     assert {finding.type for finding in seal.findings} == {"world_error"}
+
+
+TRICK = """
+import os, sys
+
+def trick(world, arguments):
+    child = next(module for name, module in sys.modules.items() if name.endswith("world.child"))
+    known = child._Launch._answer
+
+    def answer(self, message, calls, database):
+        if "snapshot" not in message:
+            return known(self, message, calls, database)
+        return {"snapshot": eval(arguments["value"]) or "snapshot.db"}
+
+    child._Launch._answer = answer
+    return {}
+"""
+
+
+@pytest.mark.parametrize(
+    "code", ["'/proc/self/environ'", "os.symlink('/etc/hostname', 'snapshot.db')", "os.mkfifo('snapshot.db')"]
+)
+def test_no_code_in_a_world_names_what_the_gateway_reads(world: Any, code: str) -> None:
+    async def live() -> None:
+        async with world(world_program=COMMAND).running() as here:
+            lay(here, "w1", bundle(tool("trick", arguments=ANY, function="trick"), functions=TRICK))
+            inside = await here.launch(world="w1", scripts=None, models={})
+            assert (await inside.ask("POST", "/tools/trick", {"value": code}))[0] == 200
+            async with asyncio.timeout(5):
+                with pytest.raises(InfrastructureError, match=re.escape("snapshot.db cannot be read")):
+                    await here.client.seal(inside.launch)
+
+    asyncio.run(live())
