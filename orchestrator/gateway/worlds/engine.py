@@ -285,8 +285,8 @@ class LaunchWorld:
         async with self._lock:
             try:
                 child = await self._engine.child(self._launch, self._place)
-                said = await child.ask({"count": True}, _SLACK_SECONDS)
-                self._requests = itertools.count(said["count"] + 1)
+                said = await child.ask({"last": True}, _SLACK_SECONDS)
+                self._requests = itertools.count(said["last"] + 1)
                 self._engine.rest(self._launch, child)
             except ChildGoneError as error:
                 raise WorldError([{"file": "seed.sql", "message": str(error)}]) from error

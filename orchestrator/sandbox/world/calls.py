@@ -73,6 +73,12 @@ class Calls:
         self._database.own("commit")
         return answer
 
+    @property
+    def last(self) -> int:
+        """The greatest number of a request ``call-N`` that was answered; 0: none was. Calls that nothing came of left none."""
+        numbered = "select max(cast(substr(request, 6) as integer)) from _calls where request like 'call-%'"
+        return int(self._database.own(numbered)[0][0] or 0)
+
     def _answered(self, order: dict[str, Any]) -> tuple[dict[str, Any], bool | None]:
         """Return the answer, and whether an approval was used; None: nothing has happened."""
         tool = self._tools.get(order["tool"])

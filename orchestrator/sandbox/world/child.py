@@ -83,8 +83,8 @@ class _Launch:
     def _answer(self, message: dict[str, Any], calls: Calls, database: Database) -> dict[str, Any]:
         if "recall" in message:
             return {"answer": calls.recall(message["recall"])}
-        if "count" in message:
-            return {"count": database.own("select count(*) from _calls")[0][0]}
+        if "last" in message:
+            return {"last": calls.last}
         if "snapshot" in message:
             if os.path.exists(_SNAPSHOT):  # noqa: PTH110
                 os.unlink(_SNAPSHOT)  # noqa: PTH108

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from test_worlds_of_launches import bundle, lay
-from world_world import GET, in_a_loop, played, tool
+from world_world import ADD, GET, engine, in_a_loop, played, tool
+from world_world import bundle as bundle_of
 
 from orchestrator.errors import InfrastructureError
 from orchestrator.sandbox.world.command import COMMAND
@@ -97,3 +98,18 @@ def test_no_code_in_a_world_names_what_the_gateway_reads(world: Any, code: str) 
                     await here.client.seal(inside.launch)
 
     asyncio.run(live())
+
+
+@in_a_loop
+async def test_after_a_restart_no_call_gets_the_answer_of_an_earlier_one(tmp_path: Path) -> None:
+    """A call whose process died has left no row, so the rows do not tell which number comes next."""
+    die = tool("die", arguments=ANY, function="die")
+    made, spec = bundle_of(tmp_path / "bundle", ADD, die, functions="import os\ndef die(world, arguments): os._exit(1)")
+    async with engine(tmp_path / "worlds") as running:
+        opened = await running.open("launch", made, spec, now=None, seed=7)
+        assert (await opened.call("die", {"value": 1})).kind == "tool_failed"
+        assert (await opened.call("add_cents", {"order_id": "o2", "cents": 1})).data == {"cents": 301}
+    async with engine(tmp_path / "worlds") as running:
+        opened = await running.open("launch", made, spec, now=None, seed=7)
+        for cents in (302, 303):
+            assert (await opened.call("add_cents", {"order_id": "o2", "cents": 1})).data == {"cents": cents}
