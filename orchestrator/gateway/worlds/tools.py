@@ -25,6 +25,8 @@ from orchestrator.spec.world import OutboxTool, World, WorldTool
 _SLACK_SECONDS = 120.0
 """Beyond the time of a call: for waiting until calls before it are done, and for a process that has to begin."""
 _MOST_NAMED = 20
+_MOST_ARGUMENTS = 512 << 10
+"""Bytes of their JSON: a world keeps them with each call, where they may become three times as long."""
 _TEXT = {"type": "string"}
 _READY: dict[str, tuple[str, dict[str, Any]]] = {
     "post_message": ("Post a message to a channel.", {"channel": _TEXT, "text": _TEXT}),
@@ -114,6 +116,9 @@ def _tool(
     spec: WorldTool | OutboxTool | None,
 ) -> Tool:
     def prepare(arguments: dict[str, Any]) -> Effect:
+        if (size := len(orjson.dumps(arguments))) > _MOST_ARGUMENTS:
+            msg = f"the arguments have {size} bytes, at most {_MOST_ARGUMENTS} are taken"
+            raise ArgumentsError(msg)
         check(name, arguments, schema)
 
         async def call() -> ToolAnswer:

@@ -63,14 +63,15 @@ class Calls:
         effect = approved is not None
         try:
             self._log(order, answer, effect=effect, approved=bool(approved))
-        except sqlite3.Error as error:  # there is no room for the row: so nothing has happened
+            self._database.own("commit")
+        except sqlite3.Error as error:  # no room for the row, or nothing behind a deferred key: so nothing has happened
             if self._database.in_transaction:
                 self._database.own("rollback")
+            answer = _refused(error) if isinstance(error, sqlite3.IntegrityError) else _broken(error)
             self._database.make_room()
             self._database.own("begin immediate")
-            answer = _broken(error)
             self._log(order, answer, effect=False, approved=False)
-        self._database.own("commit")
+            self._database.own("commit")
         return answer
 
     @property
@@ -100,7 +101,7 @@ class Calls:
                 "status": 504,
             }
         except sqlite3.IntegrityError as error:
-            answer = _error(CallError("constraint", f"the database refuses it: {error}"))
+            answer = _refused(error)
         except (sqlite3.Error, BrokenError, MemoryError, RecursionError, ArithmeticError, LookupError) as error:
             answer = _broken(error)
         if self._database.in_transaction:  # a database that is full has rolled back by itself
@@ -267,6 +268,10 @@ def _json(value: Any) -> str:
 def _error(error: CallError) -> dict[str, Any]:
     found = {"outcome": "error", "kind": error.kind, "message": error.message, "status": error.status}
     return found if error.retry_after is None else found | {"retry_after": error.retry_after}
+
+
+def _refused(error: sqlite3.IntegrityError) -> dict[str, Any]:
+    return _error(CallError("constraint", f"the database refuses it: {error}"))
 
 
 def _broken(error: BaseException) -> dict[str, Any]:

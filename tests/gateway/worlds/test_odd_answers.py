@@ -100,6 +100,18 @@ def test_no_code_in_a_world_names_what_the_gateway_reads(world: Any, code: str) 
     asyncio.run(live())
 
 
+def test_giants_are_refused_before_the_world_hears_of_them(world: Any) -> None:
+    async def live() -> tuple[Any, ...]:
+        async with world(world_program=COMMAND).running() as here:
+            lay(here, "w1", bundle(GET))
+            inside = await here.launch(world="w1", scripts=None, models={})
+            return await inside.ask("POST", "/tools/get_order", {"order_id": "x" * 600_000})
+
+    status, answer, _ = asyncio.run(live())
+    assert (status, answer["error"]["type"]) == (400, "invalid_arguments")
+    assert "at most 524288 are taken" in answer["error"]["message"]
+
+
 @in_a_loop
 async def test_after_a_restart_no_call_gets_the_answer_of_an_earlier_one(tmp_path: Path) -> None:
     """A call whose process died has left no row, so the rows do not tell which number comes next."""
@@ -113,3 +125,15 @@ async def test_after_a_restart_no_call_gets_the_answer_of_an_earlier_one(tmp_pat
         opened = await running.open("launch", made, spec, now=None, seed=7)
         for cents in (302, 303):
             assert (await opened.call("add_cents", {"order_id": "o2", "cents": 1})).data == {"cents": cents}
+
+
+@in_a_loop
+async def test_keys_that_are_looked_at_in_the_end_refuse_like_others(tmp_path: Path) -> None:
+    seed = (
+        "create table a (id text primary key);\ncreate table b (a text references a deferrable initially deferred);\n"
+    )
+    add = tool("add", arguments=ANY, sql=["insert into b values (:value)"])
+    count = tool("count", result={"count": {"value": "select count(*) from b"}})
+    async with played(tmp_path, add, count, seed=seed) as call:
+        assert (await call("add", value="nobody")).kind == "constraint"
+        assert (await call("count")).data == {"count": 0}
