@@ -17,7 +17,7 @@ from typing import Any
 
 from orchestrator import __version__
 from orchestrator.dataset.rows import RunData, TrialRow
-from orchestrator.exports.story import ModelCall, ToolUse
+from orchestrator.exports.story import ModelCall, ToolUse, object_of
 from orchestrator.exports.trial import ExportedTrial, in_time
 from orchestrator.records.manifest import ManifestAgent, RunManifest
 from orchestrator.records.message import Message, text_of
@@ -281,13 +281,10 @@ def _tool_call(part: dict[str, Any], number: int, content: bool) -> dict[str, An
         "function": str(part.get("name") or ""),
         "type": "function",
     }
-    try:
-        arguments = json.loads(part.get("arguments") or "{}")
-    except (ValueError, TypeError, RecursionError):
-        arguments = None
-    if not isinstance(arguments, dict):
+    arguments = object_of(part.get("arguments") or "{}")
+    if arguments is None:
         found["parse_error"] = "the arguments are no JSON object"
-    return {**found, "arguments": arguments if isinstance(arguments, dict) and content else {}}
+    return {**found, "arguments": arguments if arguments is not None and content else {}}
 
 
 def _output(call: ModelCall, content: bool) -> dict[str, Any]:

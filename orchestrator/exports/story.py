@@ -10,8 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+import orjson
+
 from orchestrator.records.event import Event
 from orchestrator.records.message import Message
+
+_MOST_DEPTH = 64
+"""Levels of arguments, as many as a request to the gateway may have."""
 
 
 @dataclass(kw_only=True)
@@ -87,13 +92,7 @@ class ToolUse:
     @property
     def parsed(self) -> dict[str, Any] | None:
         """The arguments as an object; None when they are none."""
-        if isinstance(self.arguments, dict):
-            return self.arguments
-        try:
-            found = json.loads(self.arguments or "{}")
-        except (ValueError, RecursionError):
-            return None
-        return found if isinstance(found, dict) else None
+        return object_of(self.arguments or "{}")
 
 
 @dataclass(kw_only=True)
@@ -287,6 +286,26 @@ def _text(value: Any) -> str:
 
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
+
+
+def object_of(arguments: Any) -> dict[str, Any] | None:
+    """Return what was given, or its JSON text, as an object; None for anything else.
+
+    Neither for what only some programs read: NaN, numbers beyond all, half a surrogate pair, hundreds of levels. What models write is up
+    to agents, and one call must not spoil a file with the trials of a whole run.
+    """
+    try:
+        if isinstance(arguments, str):
+            orjson.loads(arguments)  # takes none of these but levels
+            arguments = json.loads(arguments)  # and this keeps the digits of long numbers
+    except (ValueError, RecursionError):
+        return None
+    return arguments if isinstance(arguments, dict) and _nests_at_most(arguments, _MOST_DEPTH) else None
+
+
+def _nests_at_most(value: Any, depth: int) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return depth >= 0 and all(_nests_at_most(each, depth - 1) for each in inner)
 
 
 def thoughts_of(message: Message) -> str:

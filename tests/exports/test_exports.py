@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import zipfile
 
+import pydantic_core
 import pytest
 from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from told_run import RUN, SECRET, events, lines, request, response, said, text, told_run
+from told_run import RUN, SECRET, called, events, lines, request, response, said, text, told_run
 
 from orchestrator.dataset.rows import collect
 from orchestrator.errors import InfrastructureError, SpecError
 from orchestrator.exports import otlp
-from orchestrator.exports.story import tell
+from orchestrator.exports.story import object_of, tell
 from orchestrator.exports.write import Wish, export_traces
 from orchestrator.settings import otlp_headers
 from orchestrator.trace.read import read_events
@@ -195,6 +197,37 @@ def test_events_of_odd_shapes_are_told_as_far_as_they_can_be(tmp_path_factory, d
     for kind in ("otel", "atif", "inspect"):
         done, _ = exported(folder / kind, kind, found)
         assert done.trials == 2
+
+
+def members(name, data):
+    if not name.endswith(".eval"):
+        return [data]
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return [archive.read(each) for each in archive.namelist()]
+
+
+ODD_ARGUMENTS = [
+    '{"n": NaN}', '{"n": -Infinity}', '{"n": 1e999}', '{"n": ' + "1" * 500 + "}", '{"a": "\\ud800"}', '{"\\udfff": 1}',
+    '{"d": ' * 300 + "1" + "}" * 300, '{"d": ' * 3000 + "1" + "}" * 3000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", ODD_ARGUMENTS, ids=range(len(ODD_ARGUMENTS)))
+def test_arguments_that_only_some_programs_read_spoil_no_file(tmp_path, arguments):
+    assert object_of(arguments) is None
+    found = [
+        request([said("user", text("x"), index=0)], kept=0),
+        response(0, called("c1", "shell", arguments)),
+        ("tool_call", "agent", {"request": 0, "conversation": 0, "id": "c1", "name": "shell", "arguments": arguments}),
+    ]
+    for kind in ("atif", "inspect"):
+        _, files = exported(tmp_path / kind, kind, found)
+        told = [data for name, raw in files.items() for data in members(name, raw)]
+        assert all(pydantic_core.from_json(data, allow_inf_nan=False) is not None for data in told)
+
+
+def test_arguments_of_long_numbers_keep_their_digits():
+    assert object_of('{"n": 123456789012345678901234567890}') == {"n": 123456789012345678901234567890}
 
 
 class Collector:
