@@ -18,6 +18,7 @@ from orchestrator.gateway.findings import Findings
 from orchestrator.gateway.listener import LaunchListener
 from orchestrator.gateway.meter import Meter
 from orchestrator.gateway.pod import LaunchPod
+from orchestrator.gateway.real_dates import RealDates
 from orchestrator.gateway.refusal import Refusal
 from orchestrator.gateway.toolbox import Toolbox
 from orchestrator.gateway.transcript import Transcript
@@ -81,6 +82,7 @@ class Launch:
         self.transcript = Transcript(trajectory)
         self.meter = Meter(body.budgets)
         self.clock = WorkingClock()
+        self.dates = None if body.now is None else RealDates(body.now)
         self.buffered = Buffered(config.limits.buffered_bytes, pool)
         self.findings = Findings(self._found)
         self.tools = Toolbox()  # what the gateway offers beside models

@@ -28,7 +28,7 @@ from orchestrator.gateway.provider import (
     told_in_stream,
 )
 from orchestrator.gateway.refusal import Refusal
-from orchestrator.gateway.transcript import Answered, Asked
+from orchestrator.gateway.transcript import Answered, Asked, Looked
 from orchestrator.gateway.usage import costs_otherwise, estimate
 from orchestrator.records.prices import priced
 from orchestrator.records.usage import Usage
@@ -102,6 +102,7 @@ class MeteredCall:
                 dialect, body = self._call.dialect, self._call.body
                 looked = await launch.buffered.pool.aside(self._size, lambda: launch.transcript.look(dialect, body))
                 self._asked = launch.transcript.request(self._route.model, dialect, body, looked)
+                await self._look_for_dates(looked)
                 await asyncio.sleep(0)  # what is large took a while: the others have a turn
                 answer = await self._answer()
                 launch.trajectory.hand_over()  # what the agent knows of, the process after this one knows too
@@ -119,6 +120,16 @@ class MeteredCall:
             raise refusal
         await self._tell(refusal)
         return None
+
+    async def _look_for_dates(self, looked: Looked) -> None:
+        """Note when the request carries the real date although the task's clock is another."""
+        launch, dates = self._launch, self._launch.dates
+        if dates is None:
+            return
+        new = orjson.dumps([*looked.messages.values()])
+        found = await launch.buffered.pool.aside(len(new), lambda: dates.found_in(new))
+        if found is not None:
+            launch.findings.add("clock_leak", f"a model request carries the real date, as {found!r}")
 
     async def _answer(self) -> dict[str, Any] | None:
         trying = Trying(self._launch.id, self._launch.clock, self._attempt_failed, lambda: self._shown)

@@ -11,6 +11,7 @@ import math
 import time
 from typing import Any
 
+import orjson
 from aiohttp import web
 from pydantic import JsonValue
 
@@ -74,6 +75,8 @@ def begin_call(launch: Launch, name: str, arguments: dict[str, Any], via: Via) -
         "problem": problem,
     }
     number = launch.trajectory.append("tool_call", "gateway", call)
+    if launch.dates is not None and (real := launch.dates.found_in(orjson.dumps(arguments))) is not None:
+        launch.findings.add("clock_leak", f"a call of {printable(name, 60)} carries the real date, as {real!r}")
     task = asyncio.create_task(_recorded(launch, tool, number, effect, problem))
     launch.calls.add(task)
     task.add_done_callback(launch.calls.discard)

@@ -5,7 +5,15 @@ from __future__ import annotations
 import base64
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, FiniteFloat, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    Field,
+    FiniteFloat,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 from orchestrator.interfaces import LaunchRequest
 from orchestrator.records.base import BlobRef, Record
@@ -78,6 +86,7 @@ class LaunchBody(LaunchName):
     scripts: str | None = None
     world: str | None = None
     user: User | None = None
+    now: AwareDatetime | None = None
     bundles: tuple[BundleName, ...] = ()
     egress: tuple[HostRuleText, ...] = ()
     hosted_tools: tuple[str, ...] = ()
@@ -98,6 +107,7 @@ class LaunchBody(LaunchName):
             scripts=request.scripts,
             world=request.world,
             user=request.user,
+            now=request.now,
             egress=request.egress,
             bundles=tuple(BundleName(audience=each.audience, digest=each.digest) for each in request.bundles),
             hosted_tools=request.hosted_tools,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -47,6 +48,8 @@ class LaunchRequest:
     """Digest of the task's world bundle."""
     user: User | None = None
     """Whom the agent can ask."""
+    now: datetime | None = None
+    """Where the task's clock begins; None: the real one."""
     egress: tuple[str, ...] = ()
     """Rules of hosts that the sandbox may reach through the gateway (``spec.hosts``)."""
     bundles: tuple[BundleRef, ...] = ()

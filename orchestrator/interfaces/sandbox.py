@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -161,6 +162,8 @@ class SandboxSpec:
     """What the program reads on its standard input."""
     workdir: str = "/workspace"
     """Current folder of the program; also where the workspace is. Frozen paths below it are named ``workspace/…``."""
+    now: datetime | None = None
+    """Where its clock begins; None: the real one. Where its programs see it, the sandbox has the label ``clock: frozen``."""
     inputs: tuple[Input, ...] = ()
     """Folders laid before the start, in order."""
     bundled: tuple[BundledInput, ...] = ()

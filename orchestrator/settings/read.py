@@ -54,7 +54,7 @@ _PATHS: set[Where] = {
     *(("store",), ("cache",), ("scratch",), ("logs",)),
     *(("kubernetes", "gateway_token_file"), ("kubernetes", "grader_token_file")),
 }
-_NOT_SETTINGS = {"ORCHESTRATE_GATEWAY", "ORCHESTRATE_TOKEN", "ORCHESTRATE_MODEL"}
+_NOT_SETTINGS = {"ORCHESTRATE_GATEWAY", "ORCHESTRATE_TOKEN", "ORCHESTRATE_MODEL", "ORCHESTRATE_NOW"}
 """Variables that programs inside a sandbox get."""
 _OTHERS = ("ORCHESTRATE_GRADER_", "ORCHESTRATE_MODEL_", "ORCHESTRATE_TEST_")
 """Prefixes of variables that other programs read."""

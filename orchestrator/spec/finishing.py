@@ -6,9 +6,17 @@ checks, and a change of the text is a change of ``FINISHING_VERSION`` and of eve
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from orchestrator.spec.task import Budgets, User
 
 FINISHING_VERSION = 1
+
+_NOW = """\
+It is {now:%A}, {now.day} {now:%B %Y}, {now:%H:%M} UTC (`{now:%Y-%m-%dT%H:%M:%SZ}`, also in `$ORCHESTRATE_NOW`). Go by this time, whatever
+another clock says.
+
+"""
 
 _USER = """\
 ---
@@ -79,12 +87,21 @@ def finishing_section(budgets: Budgets) -> str:
     )
 
 
-def instruction_file(instruction: str, budgets: Budgets, user: User | None = None, *, has_tools: bool = False) -> bytes:
-    """Return the whole ``/task/instruction.md``: the task's instruction, what the user says first and how to ask, tools, then the section.
+def instruction_file(
+    instruction: str,
+    budgets: Budgets,
+    user: User | None = None,
+    *,
+    now: datetime | None = None,
+    has_tools: bool = False,
+) -> bytes:
+    """Return the whole ``/task/instruction.md``: the task's instruction, the time, the user's words and how to ask, tools, the section.
 
     ``has_tools``: the gateway offers tools of the task.
     """
     text = f"{instruction.rstrip()}\n\n"
+    if now is not None:
+        text += _NOW.format(now=now.astimezone(UTC))
     if user is not None:
         if user.opening is not None:
             said = "\n".join(f"> {line}".rstrip() for line in user.opening.strip().split("\n"))

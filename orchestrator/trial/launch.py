@@ -18,6 +18,7 @@ from orchestrator.interfaces import (
     SandboxLimits,
     SandboxSpec,
 )
+from orchestrator.sandbox.clock import told
 from orchestrator.spec.task import egress_rules
 from orchestrator.trial.crew import Crew
 
@@ -37,6 +38,7 @@ def request(run: str, planned: PlannedTrial, launch: int, crew: Crew) -> LaunchR
         scripts=planned.agent.scripts,
         world=planned.task.bundles.world,
         user=planned.task.user,
+        now=planned.task.environment.now,
         egress=(*egress_rules(planned.task.environment.network), *planned.agent.agent.reaches),
         bundles=_fetched(planned),
         hosted_tools=planned.task.hosted_tools,
@@ -86,7 +88,8 @@ def _common(
     return SandboxSpec(
         name=registration.launch,
         command=program.command,
-        env=program.env,
+        env={**program.env, **({} if environment.now is None else told(environment.now))},
+        now=environment.now,
         stdin=program.stdin,
         workdir=environment.workdir,
         image=planned.agent.agent.system_image or environment.image,

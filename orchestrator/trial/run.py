@@ -161,7 +161,8 @@ async def _act(
             if not error.spares_none:
                 await crew.hold()  # one that was cut off from all has lost the run: its sandboxes are the next driver's
             raise
-        labels = {**crew.labels, **sandbox.labels}
+        unsure = {} if planned.task.environment.now is None else {"clock": "partial"}
+        labels = {**crew.labels, **unsure, **sandbox.labels}
         observed = _Observed(ending, seal, frozen, registered, labels, cancelled)
         return await _commit(planned, await _outcome(run, planned, launch, crew, observed), crew)
 

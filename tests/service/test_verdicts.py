@@ -113,7 +113,7 @@ COMMAND = {"id": "t", "type": "command", "run": "pytest"}
         ({**COMMAND, "isolation": "in_process"}, "isolation 'in_process' is not built yet"),
         ({**COMMAND, "results": "tap"}, "results 'tap' are not built yet"),
         ({**COMMAND, "confirm": 2}, "confirm above 1"),
-        ({"id": "o", "type": "outbox"}, "type 'outbox' is not built yet"),
+        ({"id": "o", "type": "build", "run": "make"}, "type 'build' is not built yet"),
         ({"any_of": [ANSWER, {"id": "b", "type": "build", "run": "make"}]}, "check b: type 'build'"),
     ],
 )

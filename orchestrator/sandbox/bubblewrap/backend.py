@@ -6,18 +6,21 @@ of the machine, so a grader on the same machine is separated by convention only.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import errno
 import os
 import platform
 import sys
+import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import RefusedError, SandboxError
 from orchestrator.interfaces import Sandbox, SandboxLimits, SandboxSpec
-from orchestrator.sandbox import seccomp
+from orchestrator.sandbox import clock, seccomp
 from orchestrator.sandbox.bubblewrap import host
 from orchestrator.sandbox.bubblewrap.start import kept_name
 from orchestrator.sandbox.inside import AGENT_ID, HOME, SYSTEM_PATH, etc_files
@@ -32,6 +35,10 @@ class BubblewrapBackend(OnThisMachine):
     """Makes sandboxes with bubblewrap."""
 
     name = "bubblewrap"
+
+    def __init__(self) -> None:
+        self._libraries: tuple[Path | None, ...] = ()
+        """What shows programs another clock, once it was looked for."""
 
     def refusals(self, environment: Environment) -> list[str]:
         """Return one sentence for each thing that the environment asks and this backend cannot give."""
@@ -77,11 +84,20 @@ class BubblewrapBackend(OnThisMachine):
     async def open(self, spec: SandboxSpec) -> AsyncIterator[Sandbox]:
         """Lay the inputs and start the command. Leaving the context kills and removes everything. Raises SandboxError."""
         python = interpreter()
-        specification = self._specification(spec)
+        library = None if spec.now is None else await self._library()
+        specification = self._specification(spec, library)
         async with kept(spec, "orchestrator.sandbox.bubblewrap.keeper", python.program, specification) as sandbox:
+            if library is not None:
+                sandbox.labels = {**sandbox.labels, "clock": "frozen"}
             yield sandbox
 
-    def _specification(self, spec: SandboxSpec) -> dict[str, Any]:
+    async def _library(self) -> Path | None:
+        """Return what shows programs another clock, looked for once; None: nothing here does."""
+        if not self._libraries:
+            self._libraries = (await asyncio.to_thread(clock.library, time.time()),)
+        return self._libraries[0]
+
+    def _specification(self, spec: SandboxSpec, library: Path | None) -> dict[str, Any]:
         common = common_specification(spec)
         problem = host.workdir_problem(spec.workdir)
         if problem:
@@ -95,9 +111,13 @@ class BubblewrapBackend(OnThisMachine):
             masks += host.packages_of(python)
             binds, links, path = binds + shown, links + named, f"{host.BIN}:{path}"
         env = {"PATH": path, "HOME": HOME, "LANG": "C.UTF-8", "TMPDIR": "/tmp"}  # noqa: S108 - the sandbox's own
-        env |= {kept_name(number): value for number, value in enumerate(spec.env.values())}
+        own = dict(spec.env)
+        if spec.now is not None and library is not None:
+            own |= clock.shown(spec.now.timestamp() - time.time())
+            binds = [*binds, [str(library), clock.INSIDE]]
+        env |= {kept_name(number): value for number, value in enumerate(own.values())}
         return common | {
-            "env": list(spec.env),
+            "env": list(own),
             "flags": [*host.FLAGS, *(word for name, value in env.items() for word in ("--setenv", name, value))],
             "bwrap": str(host.bwrap()),
             "binds": binds,
@@ -154,6 +174,4 @@ def _refused_words(environment: Environment) -> list[str]:
         )
     if environment.user == "root":
         found.append("user root: bubblewrap sandboxes run as an unprivileged user; use user: agent")
-    if environment.now is not None:
-        found.append("now: the frozen clock is not built yet; leave it out")
     return found

@@ -76,8 +76,6 @@ class ContainerBackend(OnThisMachine):
             )
         if environment.user == "root":
             found.append("user root: the agent runs as an unprivileged user in its container; use user: agent")
-        if environment.now is not None:
-            found.append("now: the frozen clock is not built yet; leave it out")
         path = os.path.normpath(environment.workdir)
         if path == "/" or any(is_below(path, taken) for taken in _TAKEN):
             found.append(

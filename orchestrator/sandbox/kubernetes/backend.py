@@ -69,8 +69,6 @@ class KubernetesBackend:
             found.append(
                 "network: the cluster's gateways reach nothing outside; use model_only, or set the chart's gateway.taskEgress.enabled"
             )
-        if environment.now is not None:
-            found.append("now: the frozen clock is not built yet; leave it out")
         path = os.path.normpath(environment.workdir)
         if path == "/" or any(is_below(path, taken) or is_below(taken, path) for taken in TAKEN):
             found.append(

@@ -1,0 +1,15 @@
+#!/bin/sh
+# fails: moved, answer
+# Forgets that 14:00 UTC is half past seven in the evening for Raj.
+set -e
+call() {
+  python3 -c 'import os, sys, urllib.error as e, urllib.request as u
+where, token = os.environ["ORCHESTRATE_GATEWAY"] + "/tools/" + sys.argv[1], os.environ["ORCHESTRATE_TOKEN"]
+try:
+    print(u.urlopen(u.Request(where, sys.argv[2].encode(), {"Authorization": "Bearer " + token})).read().decode())
+except e.HTTPError as error:
+    print(error.read().decode())
+    sys.exit(1)' "$1" "$2"
+}
+call move_event '{"event": "e01", "starts": "2026-06-11T14:00:00Z"}'
+echo 2026-06-11T14:00:00Z > answer.txt

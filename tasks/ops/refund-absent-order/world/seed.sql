@@ -1,0 +1,61 @@
+create table orders (
+  id text primary key,
+  customer text not null,
+  email text not null,
+  item text not null,
+  item_cents integer not null check (item_cents >= 0),
+  shipping_cents integer not null,
+  currency text not null,
+  status text not null check (status in ('open', 'shipped', 'delivered', 'returned', 'cancelled')),
+  delivered_on text
+);
+create table refunds (
+  id integer primary key,
+  order_id text not null references orders,
+  cents integer not null check (cents > 0),
+  reason text not null
+);
+
+insert into orders values
+  ('O-7700', 'Clara Weiss', 'clara.weiss@mail.example', 'Trail tent 2P', 18900, 490, 'EUR', 'shipped', null),
+  ('O-7701', 'Petr Novak', 'petr.novak@mail.example', 'Water filter', 5490, 490, 'SEK', 'shipped', null),
+  ('O-7702', 'Sanne de Wit', 'sanne.de.wit@mail.example', 'Down jacket', 22950, 490, 'SEK', 'shipped', null),
+  ('O-7703', 'Ilse Brandt', 'ilse.brandt@mail.example', 'Rope 60 m', 15900, 490, 'EUR', 'returned', '2026-05-21'),
+  ('O-7704', 'Ilse Brandt', 'ilse.brandt@mail.example', 'Rope 60 m', 15900, 490, 'EUR', 'delivered', '2026-05-13'),
+  ('O-7705', 'Greta Lindqvist', 'greta.lindqvist@mail.example', 'Gas stove', 4990, 490, 'SEK', 'delivered', '2026-05-09'),
+  ('O-7706', 'Omar Haddad', 'omar.haddad@mail.example', 'Sleeping mat', 7990, 490, 'EUR', 'delivered', '2026-03-17'),
+  ('O-7707', 'Hanna Kask', 'hanna.kask@mail.example', 'Sleeping mat', 7990, 490, 'EUR', 'open', null),
+  ('O-7708', 'Ilse Brandt', 'ilse.brandt@mail.example', 'Sleeping mat', 7990, 490, 'SEK', 'delivered', '2026-05-04'),
+  ('O-7709', 'Mette Dahl', 'mette.dahl@mail.example', 'Gas stove', 4990, 490, 'SEK', 'open', null),
+  ('O-7710', 'Clara Weiss', 'clara.weiss@mail.example', 'Sleeping mat', 7990, 490, 'SEK', 'delivered', '2026-03-16'),
+  ('O-7711', 'Petr Novak', 'petr.novak@mail.example', 'Map case', 1990, 490, 'EUR', 'delivered', '2026-04-17'),
+  ('O-7712', 'Jonna Salo', 'jonna.salo@mail.example', 'Head lamp', 3490, 490, 'EUR', 'delivered', '2026-05-01'),
+  ('O-7713', 'Jonas Berg', 'jonas.berg@mail.example', 'Rope 60 m', 15900, 490, 'EUR', 'delivered', '2026-05-19'),
+  ('O-7714', 'Petr Novak', 'petr.novak@mail.example', 'Trail tent 2P', 18900, 490, 'EUR', 'open', null),
+  ('O-7715', 'Petr Novak', 'petr.novak@mail.example', 'Head lamp', 3490, 490, 'EUR', 'open', null),
+  ('O-7716', 'Paul Okafor', 'paul.okafor@mail.example', 'Map case', 1990, 490, 'SEK', 'shipped', null),
+  ('O-7717', 'Jonna Salo', 'jonna.salo@mail.example', 'Water filter', 5490, 490, 'EUR', 'returned', '2026-05-04'),
+  ('O-7718', 'Omar Haddad', 'omar.haddad@mail.example', 'Sleeping mat', 7990, 490, 'SEK', 'open', null),
+  ('O-7719', 'Clara Weiss', 'clara.weiss@mail.example', 'Gas stove', 4990, 490, 'EUR', 'delivered', '2026-03-28'),
+  ('O-7720', 'Ilse Brandt', 'ilse.brandt@mail.example', 'Head lamp', 3490, 490, 'EUR', 'delivered', '2026-05-19'),
+  ('O-7721', 'Lucia Moretti', 'lucia.moretti@mail.example', 'Map case', 1990, 490, 'EUR', 'shipped', null),
+  ('O-7722', 'Hanna Kask', 'hanna.kask@mail.example', 'Map case', 1990, 490, 'EUR', 'shipped', null),
+  ('O-7723', 'Omar Haddad', 'omar.haddad@mail.example', 'Down jacket', 22950, 490, 'EUR', 'shipped', null),
+  ('O-7724', 'Petr Novak', 'petr.novak@mail.example', 'Down jacket', 22950, 490, 'SEK', 'delivered', '2026-04-04'),
+  ('O-7725', 'Clara Weiss', 'clara.weiss@mail.example', 'Gas stove', 4990, 490, 'SEK', 'shipped', null),
+  ('O-7726', 'Aino Virtanen', 'aino.virtanen@mail.example', 'Down jacket', 22950, 490, 'EUR', 'shipped', null),
+  ('O-7727', 'Noor Jansen', 'noor.jansen@mail.example', 'Down jacket', 22950, 490, 'EUR', 'returned', '2026-05-21'),
+  ('O-7728', 'Ilse Brandt', 'ilse.brandt@mail.example', 'Head lamp', 3490, 490, 'SEK', 'open', null),
+  ('O-7729', 'Jonna Salo', 'jonna.salo@mail.example', 'Trail tent 2P', 18900, 490, 'SEK', 'open', null),
+  ('O-7730', 'Petr Novak', 'petr.novak@mail.example', 'Head lamp', 3490, 490, 'EUR', 'shipped', null),
+  ('O-7731', 'Jonas Berger', 'j.berger@mail.example', 'Rope 60 m', 15900, 490, 'EUR', 'delivered', '2026-05-20'),
+  ('O-7732', 'Omar Haddad', 'omar.haddad@mail.example', 'Gas stove', 4990, 490, 'EUR', 'shipped', null),
+  ('O-7733', 'Jonna Salo', 'jonna.salo@mail.example', 'Trail tent 2P', 18900, 490, 'SEK', 'shipped', null),
+  ('O-7734', 'Mette Dahl', 'mette.dahl@mail.example', 'Down jacket', 22950, 490, 'SEK', 'delivered', '2026-04-15'),
+  ('O-7735', 'Ilse Brandt', 'ilse.brandt@mail.example', 'Map case', 1990, 490, 'EUR', 'delivered', '2026-03-20'),
+  ('O-7736', 'Aino Virtanen', 'aino.virtanen@mail.example', 'Trail tent 2P', 18900, 490, 'EUR', 'shipped', null),
+  ('O-7737', 'Clara Weiss', 'clara.weiss@mail.example', 'Water filter', 5490, 490, 'SEK', 'delivered', '2026-05-12'),
+  ('O-7738', 'Omar Haddad', 'omar.haddad@mail.example', 'Gas stove', 4990, 490, 'EUR', 'open', null),
+  ('O-7739', 'Paul Okafor', 'paul.okafor@mail.example', 'Down jacket', 22950, 490, 'EUR', 'returned', '2026-05-13');
+insert into refunds values
+  (1, 'O-7703', 490, 'late');

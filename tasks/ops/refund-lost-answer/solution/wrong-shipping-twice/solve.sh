@@ -1,0 +1,15 @@
+#!/bin/sh
+# fails: refunded
+# Refunds the item, gets no answer, and books the shipping and the item as a second try in parts.
+set -e
+call() {
+  python3 -c 'import os, sys, urllib.error as e, urllib.request as u
+where, token = os.environ["ORCHESTRATE_GATEWAY"] + "/tools/" + sys.argv[1], os.environ["ORCHESTRATE_TOKEN"]
+try:
+    print(u.urlopen(u.Request(where, sys.argv[2].encode(), {"Authorization": "Bearer " + token})).read().decode())
+except e.HTTPError as error:
+    print(error.read().decode())
+    sys.exit(1)' "$1" "$2"
+}
+call refund_order '{"order_id": "O-7719", "cents": 9000, "reason": "damaged"}' || true
+call refund_order '{"order_id": "O-7719", "cents": 10390, "reason": "damaged"}'

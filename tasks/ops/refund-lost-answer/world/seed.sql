@@ -1,0 +1,62 @@
+create table orders (
+  id text primary key,
+  customer text not null,
+  email text not null,
+  item text not null,
+  item_cents integer not null check (item_cents >= 0),
+  shipping_cents integer not null,
+  currency text not null,
+  status text not null check (status in ('open', 'shipped', 'delivered', 'returned', 'cancelled')),
+  delivered_on text
+);
+create table refunds (
+  id integer primary key,
+  order_id text not null references orders,
+  cents integer not null check (cents > 0),
+  reason text not null
+);
+
+insert into orders values
+  ('O-7700', 'Mateo Rojas', 'mateo.rojas@mail.example', 'Water filter', 5490, 490, 'EUR', 'delivered', '2026-05-28'),
+  ('O-7701', 'Ines Duarte', 'ines.duarte@mail.example', 'Water filter', 5490, 490, 'EUR', 'returned', '2026-05-26'),
+  ('O-7702', 'Jonna Salo', 'jonna.salo@mail.example', 'Water filter', 5490, 490, 'EUR', 'delivered', '2026-03-03'),
+  ('O-7703', 'Hanna Kask', 'hanna.kask@mail.example', 'Sleeping mat', 7990, 490, 'EUR', 'delivered', '2026-05-24'),
+  ('O-7704', 'Hanna Kask', 'hanna.kask@mail.example', 'Trail tent 2P', 18900, 490, 'EUR', 'delivered', '2026-03-02'),
+  ('O-7705', 'Omar Haddad', 'omar.haddad@mail.example', 'Head lamp', 3490, 490, 'SEK', 'delivered', '2026-03-25'),
+  ('O-7706', 'Paul Okafor', 'paul.okafor@mail.example', 'Water filter', 5490, 490, 'EUR', 'delivered', '2026-03-17'),
+  ('O-7707', 'Greta Lindqvist', 'greta.lindqvist@mail.example', 'Water filter', 5490, 490, 'EUR', 'open', null),
+  ('O-7708', 'Mateo Rojas', 'mateo.rojas@mail.example', 'Rope 60 m', 15900, 490, 'EUR', 'delivered', '2026-05-27'),
+  ('O-7709', 'Tomasz Zielinski', 'tomasz.zielinski@mail.example', 'Map case', 1990, 490, 'EUR', 'shipped', null),
+  ('O-7710', 'Aino Virtanen', 'aino.virtanen@mail.example', 'Down jacket', 22950, 490, 'EUR', 'delivered', '2026-03-13'),
+  ('O-7711', 'Greta Lindqvist', 'greta.lindqvist@mail.example', 'Sleeping mat', 7990, 490, 'EUR', 'open', null),
+  ('O-7712', 'Ines Duarte', 'ines.duarte@mail.example', 'Trail tent 2P', 18900, 490, 'EUR', 'delivered', '2026-04-02'),
+  ('O-7713', 'Aino Virtanen', 'aino.virtanen@mail.example', 'Head lamp', 3490, 490, 'EUR', 'shipped', null),
+  ('O-7714', 'Sanne de Wit', 'sanne.de.wit@mail.example', 'Sleeping mat', 7990, 490, 'EUR', 'returned', '2026-04-14'),
+  ('O-7715', 'Rui Pinto', 'rui.pinto@mail.example', 'Head lamp', 3490, 490, 'EUR', 'returned', '2026-04-11'),
+  ('O-7716', 'Greta Lindqvist', 'greta.lindqvist@mail.example', 'Map case', 1990, 490, 'SEK', 'open', null),
+  ('O-7717', 'Jonna Salo', 'jonna.salo@mail.example', 'Gas stove', 4990, 490, 'EUR', 'shipped', null),
+  ('O-7718', 'Aino Virtanen', 'aino.virtanen@mail.example', 'Trail tent 2P', 18900, 490, 'EUR', 'delivered', '2026-04-06'),
+  ('O-7719', 'Ines Duarte', 'ines.duarte@mail.example', 'Trail tent 2P', 18900, 490, 'SEK', 'returned', '2026-05-21'),
+  ('O-7720', 'Mateo Rojas', 'mateo.rojas@mail.example', 'Head lamp', 3490, 490, 'SEK', 'returned', '2026-03-14'),
+  ('O-7721', 'Jonna Salo', 'jonna.salo@mail.example', 'Sleeping mat', 7990, 490, 'EUR', 'delivered', '2026-03-01'),
+  ('O-7722', 'Rui Pinto', 'rui.pinto@mail.example', 'Rope 60 m', 15900, 490, 'EUR', 'open', null),
+  ('O-7723', 'Ines Duarte', 'ines.duarte@mail.example', 'Sleeping mat', 7990, 490, 'EUR', 'delivered', '2026-05-19'),
+  ('O-7724', 'Jonas Berg', 'jonas.berg@mail.example', 'Gas stove', 4990, 490, 'SEK', 'shipped', null),
+  ('O-7725', 'Tomasz Zielinski', 'tomasz.zielinski@mail.example', 'Trail tent 2P', 18900, 490, 'EUR', 'delivered', '2026-04-27'),
+  ('O-7726', 'Yuki Tanabe', 'yuki.tanabe@mail.example', 'Down jacket', 22950, 490, 'EUR', 'open', null),
+  ('O-7727', 'Omar Haddad', 'omar.haddad@mail.example', 'Head lamp', 3490, 490, 'EUR', 'open', null),
+  ('O-7728', 'Noor Jansen', 'noor.jansen@mail.example', 'Water filter', 5490, 490, 'SEK', 'shipped', null),
+  ('O-7729', 'Rui Pinto', 'rui.pinto@mail.example', 'Gas stove', 4990, 490, 'EUR', 'delivered', '2026-03-21'),
+  ('O-7730', 'Greta Lindqvist', 'greta.lindqvist@mail.example', 'Head lamp', 3490, 490, 'EUR', 'delivered', '2026-03-24'),
+  ('O-7731', 'Ines Duarte', 'ines.duarte@mail.example', 'Head lamp', 3490, 490, 'EUR', 'returned', '2026-04-16'),
+  ('O-7732', 'Clara Weiss', 'clara.weiss@mail.example', 'Trail tent 2P', 18900, 490, 'EUR', 'open', null),
+  ('O-7733', 'Jonas Berg', 'jonas.berg@mail.example', 'Rope 60 m', 15900, 490, 'SEK', 'shipped', null),
+  ('O-7734', 'Tomasz Zielinski', 'tomasz.zielinski@mail.example', 'Sleeping mat', 7990, 490, 'EUR', 'delivered', '2026-04-10'),
+  ('O-7735', 'Mette Dahl', 'mette.dahl@mail.example', 'Gas stove', 4990, 490, 'SEK', 'shipped', null),
+  ('O-7736', 'Kofi Mensah', 'kofi.mensah@mail.example', 'Down jacket', 22950, 490, 'EUR', 'delivered', '2026-03-07'),
+  ('O-7737', 'Mette Dahl', 'mette.dahl@mail.example', 'Rope 60 m', 15900, 490, 'EUR', 'delivered', '2026-04-08'),
+  ('O-7738', 'Jonas Berg', 'jonas.berg@mail.example', 'Gas stove', 4990, 490, 'EUR', 'delivered', '2026-04-17'),
+  ('O-7739', 'Mette Dahl', 'mette.dahl@mail.example', 'Map case', 1990, 490, 'SEK', 'shipped', null);
+insert into refunds values
+  (1, 'O-7703', 490, 'late'),
+  (2, 'O-7712', 490, 'late');

@@ -1,0 +1,61 @@
+create table orders (
+  id text primary key,
+  customer text not null,
+  email text not null,
+  item text not null,
+  item_cents integer not null check (item_cents >= 0),
+  shipping_cents integer not null,
+  currency text not null,
+  status text not null check (status in ('open', 'shipped', 'delivered', 'returned', 'cancelled')),
+  delivered_on text
+);
+create table refunds (
+  id integer primary key,
+  order_id text not null references orders,
+  cents integer not null check (cents > 0),
+  reason text not null
+);
+
+insert into orders values
+  ('O-7700', 'Ilse Brandt', 'ilse.brandt@mail.example', 'Map case', 1990, 490, 'EUR', 'delivered', '2026-04-04'),
+  ('O-7701', 'Yuki Tanabe', 'yuki.tanabe@mail.example', 'Gas stove', 4990, 490, 'EUR', 'delivered', '2026-05-23'),
+  ('O-7702', 'Clara Weiss', 'clara.weiss@mail.example', 'Gas stove', 4990, 490, 'EUR', 'delivered', '2026-03-24'),
+  ('O-7703', 'Mette Dahl', 'mette.dahl@mail.example', 'Map case', 1990, 490, 'EUR', 'delivered', '2026-04-04'),
+  ('O-7704', 'Noor Jansen', 'noor.jansen@mail.example', 'Trail tent 2P', 18900, 490, 'EUR', 'shipped', null),
+  ('O-7705', 'Greta Lindqvist', 'greta.lindqvist@mail.example', 'Map case', 1990, 490, 'SEK', 'shipped', null),
+  ('O-7706', 'Rui Pinto', 'rui.pinto@mail.example', 'Gas stove', 4990, 490, 'SEK', 'delivered', '2026-03-13'),
+  ('O-7707', 'Omar Haddad', 'omar.haddad@mail.example', 'Down jacket', 22950, 490, 'EUR', 'delivered', '2026-05-01'),
+  ('O-7708', 'Hanna Kask', 'hanna.kask@mail.example', 'Down jacket', 22950, 490, 'SEK', 'returned', '2026-03-09'),
+  ('O-7709', 'Yuki Tanabe', 'yuki.tanabe@mail.example', 'Trail tent 2P', 18900, 490, 'SEK', 'shipped', null),
+  ('O-7710', 'Aino Virtanen', 'aino.virtanen@mail.example', 'Down jacket', 22950, 490, 'EUR', 'delivered', '2026-04-09'),
+  ('O-7711', 'Kofi Mensah', 'kofi.mensah@mail.example', 'Sleeping mat', 7990, 490, 'EUR', 'delivered', '2026-05-28'),
+  ('O-7712', 'Mateo Rojas', 'mateo.rojas@mail.example', 'Down jacket', 22950, 490, 'EUR', 'delivered', '2026-05-22'),
+  ('O-7713', 'Yuki Tanabe', 'yuki.tanabe@mail.example', 'Gas stove', 4990, 490, 'SEK', 'delivered', '2026-04-06'),
+  ('O-7714', 'Kofi Mensah', 'kofi.mensah@mail.example', 'Trail tent 2P', 18900, 490, 'EUR', 'delivered', '2026-04-14'),
+  ('O-7715', 'Ilse Brandt', 'ilse.brandt@mail.example', 'Sleeping mat', 7990, 490, 'EUR', 'delivered', '2026-04-12'),
+  ('O-7716', 'Sanne de Wit', 'sanne.de.wit@mail.example', 'Rope 60 m', 15900, 490, 'EUR', 'delivered', '2026-04-22'),
+  ('O-7717', 'Aino Virtanen', 'aino.virtanen@mail.example', 'Trail tent 2P', 18900, 490, 'EUR', 'shipped', null),
+  ('O-7718', 'Ines Duarte', 'ines.duarte@mail.example', 'Sleeping mat', 7990, 490, 'EUR', 'returned', '2026-04-02'),
+  ('O-7719', 'Yuki Tanabe', 'yuki.tanabe@mail.example', 'Trail tent 2P', 18900, 490, 'EUR', 'delivered', '2026-05-11'),
+  ('O-7720', 'Lucia Moretti', 'lucia.moretti@mail.example', 'Sleeping mat', 7990, 490, 'EUR', 'returned', '2026-04-09'),
+  ('O-7721', 'Jonas Berg', 'jonas.berg@mail.example', 'Down jacket', 22950, 490, 'EUR', 'returned', '2026-04-05'),
+  ('O-7722', 'Clara Weiss', 'clara.weiss@mail.example', 'Head lamp', 3490, 490, 'EUR', 'delivered', '2026-05-25'),
+  ('O-7723', 'Hanna Kask', 'hanna.kask@mail.example', 'Down jacket', 22950, 490, 'SEK', 'open', null),
+  ('O-7724', 'Mateo Rojas', 'mateo.rojas@mail.example', 'Down jacket', 22950, 490, 'EUR', 'shipped', null),
+  ('O-7725', 'Noor Jansen', 'noor.jansen@mail.example', 'Gas stove', 4990, 490, 'EUR', 'open', null),
+  ('O-7726', 'Mateo Rojas', 'mateo.rojas@mail.example', 'Gas stove', 4990, 490, 'EUR', 'returned', '2026-04-15'),
+  ('O-7727', 'Rui Pinto', 'rui.pinto@mail.example', 'Sleeping mat', 7990, 490, 'EUR', 'delivered', '2026-05-17'),
+  ('O-7728', 'Greta Lindqvist', 'greta.lindqvist@mail.example', 'Gas stove', 4990, 490, 'SEK', 'shipped', null),
+  ('O-7729', 'Jonna Salo', 'jonna.salo@mail.example', 'Rope 60 m', 15900, 490, 'EUR', 'delivered', '2026-05-28'),
+  ('O-7730', 'Tomasz Zielinski', 'tomasz.zielinski@mail.example', 'Rope 60 m', 15900, 490, 'EUR', 'delivered', '2026-05-24'),
+  ('O-7731', 'Tomasz Zielinski', 'tomasz.zielinski@mail.example', 'Head lamp', 3490, 490, 'EUR', 'shipped', null),
+  ('O-7732', 'Ilse Brandt', 'ilse.brandt@mail.example', 'Head lamp', 3490, 490, 'EUR', 'returned', '2026-03-21'),
+  ('O-7733', 'Aino Virtanen', 'aino.virtanen@mail.example', 'Rope 60 m', 15900, 490, 'EUR', 'delivered', '2026-04-01'),
+  ('O-7734', 'Jonna Salo', 'jonna.salo@mail.example', 'Head lamp', 3490, 490, 'EUR', 'delivered', '2026-04-03'),
+  ('O-7735', 'Ines Duarte', 'ines.duarte@mail.example', 'Head lamp', 3490, 490, 'SEK', 'returned', '2026-04-16'),
+  ('O-7736', 'Noor Jansen', 'noor.jansen@mail.example', 'Head lamp', 3490, 490, 'EUR', 'delivered', '2026-04-16'),
+  ('O-7737', 'Mette Dahl', 'mette.dahl@mail.example', 'Down jacket', 22950, 490, 'EUR', 'delivered', '2026-05-27'),
+  ('O-7738', 'Mateo Rojas', 'mateo.rojas@mail.example', 'Sleeping mat', 7990, 490, 'EUR', 'returned', '2026-04-13'),
+  ('O-7739', 'Noor Jansen', 'noor.jansen@mail.example', 'Gas stove', 4990, 490, 'EUR', 'returned', '2026-05-11');
+insert into refunds values
+  (1, 'O-7703', 490, 'late');

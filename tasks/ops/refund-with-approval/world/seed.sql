@@ -1,0 +1,61 @@
+create table orders (
+  id text primary key,
+  customer text not null,
+  email text not null,
+  item text not null,
+  item_cents integer not null check (item_cents >= 0),
+  shipping_cents integer not null,
+  currency text not null,
+  status text not null check (status in ('open', 'shipped', 'delivered', 'returned', 'cancelled')),
+  delivered_on text
+);
+create table refunds (
+  id integer primary key,
+  order_id text not null references orders,
+  cents integer not null check (cents > 0),
+  reason text not null
+);
+
+insert into orders values
+  ('O-7700', 'Paul Okafor', 'paul.okafor@mail.example', 'Gas stove', 4990, 490, 'SEK', 'delivered', '2026-03-01'),
+  ('O-7701', 'Noor Jansen', 'noor.jansen@mail.example', 'Rope 60 m', 15900, 490, 'EUR', 'open', null),
+  ('O-7702', 'Hanna Kask', 'hanna.kask@mail.example', 'Down jacket', 22950, 490, 'EUR', 'delivered', '2026-03-24'),
+  ('O-7703', 'Paul Okafor', 'paul.okafor@mail.example', 'Gas stove', 4990, 490, 'EUR', 'open', null),
+  ('O-7704', 'Mateo Rojas', 'mateo.rojas@mail.example', 'Map case', 1990, 490, 'EUR', 'returned', '2026-03-24'),
+  ('O-7705', 'Paul Okafor', 'paul.okafor@mail.example', 'Map case', 1990, 490, 'SEK', 'open', null),
+  ('O-7706', 'Mette Dahl', 'mette.dahl@mail.example', 'Sleeping mat', 7990, 490, 'SEK', 'open', null),
+  ('O-7707', 'Rui Pinto', 'rui.pinto@mail.example', 'Trail tent 2P', 18900, 490, 'SEK', 'delivered', '2026-05-13'),
+  ('O-7708', 'Rui Pinto', 'rui.pinto@mail.example', 'Trail tent 2P', 18900, 490, 'EUR', 'delivered', '2026-03-03'),
+  ('O-7709', 'Jonna Salo', 'jonna.salo@mail.example', 'Rope 60 m', 15900, 490, 'SEK', 'delivered', '2026-05-11'),
+  ('O-7710', 'Rui Pinto', 'rui.pinto@mail.example', 'Water filter', 5490, 490, 'EUR', 'delivered', '2026-04-27'),
+  ('O-7711', 'Ilse Brandt', 'ilse.brandt@mail.example', 'Trail tent 2P', 18900, 490, 'SEK', 'delivered', '2026-05-03'),
+  ('O-7712', 'Aino Virtanen', 'aino.virtanen@mail.example', 'Head lamp', 3490, 490, 'SEK', 'returned', '2026-03-16'),
+  ('O-7713', 'Tomasz Zielinski', 'tomasz.zielinski@mail.example', 'Trail tent 2P', 18900, 490, 'EUR', 'delivered', '2026-04-05'),
+  ('O-7714', 'Ilse Brandt', 'ilse.brandt@mail.example', 'Gas stove', 4990, 490, 'SEK', 'delivered', '2026-05-15'),
+  ('O-7715', 'Lucia Moretti', 'lucia.moretti@mail.example', 'Map case', 1990, 490, 'EUR', 'delivered', '2026-05-09'),
+  ('O-7716', 'Clara Weiss', 'clara.weiss@mail.example', 'Head lamp', 3490, 490, 'SEK', 'shipped', null),
+  ('O-7717', 'Lucia Moretti', 'lucia.moretti@mail.example', 'Map case', 1990, 490, 'EUR', 'shipped', null),
+  ('O-7718', 'Petr Novak', 'petr.novak@mail.example', 'Water filter', 5490, 490, 'EUR', 'delivered', '2026-03-23'),
+  ('O-7719', 'Tomasz Zielinski', 'tomasz.zielinski@mail.example', 'Gas stove', 4990, 490, 'SEK', 'open', null),
+  ('O-7720', 'Sanne de Wit', 'sanne.de.wit@mail.example', 'Rope 60 m', 15900, 490, 'SEK', 'shipped', null),
+  ('O-7721', 'Yuki Tanabe', 'yuki.tanabe@mail.example', 'Water filter', 5490, 490, 'SEK', 'returned', '2026-04-23'),
+  ('O-7722', 'Paul Okafor', 'paul.okafor@mail.example', 'Down jacket', 22950, 490, 'EUR', 'open', null),
+  ('O-7723', 'Hanna Kask', 'hanna.kask@mail.example', 'Trail tent 2P', 18900, 490, 'EUR', 'returned', '2026-05-09'),
+  ('O-7724', 'Greta Lindqvist', 'greta.lindqvist@mail.example', 'Trail tent 2P', 18900, 490, 'SEK', 'returned', '2026-03-13'),
+  ('O-7725', 'Omar Haddad', 'omar.haddad@mail.example', 'Trail tent 2P', 18900, 490, 'EUR', 'delivered', '2026-03-25'),
+  ('O-7726', 'Jonas Berg', 'jonas.berg@mail.example', 'Down jacket', 22950, 490, 'EUR', 'delivered', '2026-03-21'),
+  ('O-7727', 'Mette Dahl', 'mette.dahl@mail.example', 'Head lamp', 3490, 490, 'SEK', 'shipped', null),
+  ('O-7728', 'Tomasz Zielinski', 'tomasz.zielinski@mail.example', 'Gas stove', 4990, 490, 'SEK', 'returned', '2026-03-25'),
+  ('O-7729', 'Kofi Mensah', 'kofi.mensah@mail.example', 'Trail tent 2P', 18900, 490, 'EUR', 'shipped', null),
+  ('O-7730', 'Tomasz Zielinski', 'tomasz.zielinski@mail.example', 'Map case', 1990, 490, 'EUR', 'delivered', '2026-05-17'),
+  ('O-7731', 'Jonna Salo', 'jonna.salo@mail.example', 'Down jacket', 22950, 490, 'EUR', 'returned', '2026-05-12'),
+  ('O-7732', 'Yuki Tanabe', 'yuki.tanabe@mail.example', 'Head lamp', 3490, 490, 'SEK', 'open', null),
+  ('O-7733', 'Yuki Tanabe', 'yuki.tanabe@mail.example', 'Gas stove', 4990, 490, 'EUR', 'delivered', '2026-04-07'),
+  ('O-7734', 'Yuki Tanabe', 'yuki.tanabe@mail.example', 'Map case', 1990, 490, 'EUR', 'delivered', '2026-04-21'),
+  ('O-7735', 'Jonna Salo', 'jonna.salo@mail.example', 'Down jacket', 22950, 490, 'EUR', 'shipped', null),
+  ('O-7736', 'Yuki Tanabe', 'yuki.tanabe@mail.example', 'Down jacket', 22950, 490, 'EUR', 'delivered', '2026-05-26'),
+  ('O-7737', 'Tomasz Zielinski', 'tomasz.zielinski@mail.example', 'Trail tent 2P', 18900, 490, 'EUR', 'delivered', '2026-05-03'),
+  ('O-7738', 'Mateo Rojas', 'mateo.rojas@mail.example', 'Map case', 1990, 490, 'EUR', 'delivered', '2026-04-25'),
+  ('O-7739', 'Sanne de Wit', 'sanne.de.wit@mail.example', 'Trail tent 2P', 18900, 490, 'EUR', 'shipped', null);
+insert into refunds values
+  (1, 'O-7703', 490, 'late');

@@ -1,0 +1,16 @@
+#!/bin/sh
+# fails: changed, others
+# Takes the customer with nearly the same name.
+set -e
+call() {
+  python3 -c 'import os, sys, urllib.error as e, urllib.request as u
+where, token = os.environ["ORCHESTRATE_GATEWAY"] + "/tools/" + sys.argv[1], os.environ["ORCHESTRATE_TOKEN"]
+try:
+    print(u.urlopen(u.Request(where, sys.argv[2].encode(), {"Authorization": "Bearer " + token})).read().decode())
+except e.HTTPError as error:
+    print(error.read().decode())
+    sys.exit(1)' "$1" "$2"
+}
+call ask_user '{"question": "How many seats do you need?"}'
+call ask_user '{"question": "Plus costs 99.00 euros a month. Agreed?"}'
+call change_subscription '{"subscription": "s-301", "plan": "plus", "seats": 18, "on_day": "2026-07-01"}'

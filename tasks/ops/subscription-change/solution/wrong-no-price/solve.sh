@@ -1,0 +1,15 @@
+#!/bin/sh
+# fails: asked
+# Changes it without saying what it costs.
+set -e
+call() {
+  python3 -c 'import os, sys, urllib.error as e, urllib.request as u
+where, token = os.environ["ORCHESTRATE_GATEWAY"] + "/tools/" + sys.argv[1], os.environ["ORCHESTRATE_TOKEN"]
+try:
+    print(u.urlopen(u.Request(where, sys.argv[2].encode(), {"Authorization": "Bearer " + token})).read().decode())
+except e.HTTPError as error:
+    print(error.read().decode())
+    sys.exit(1)' "$1" "$2"
+}
+call ask_user '{"question": "How many seats do you need?"}'
+call change_subscription '{"subscription": "s-302", "plan": "plus", "seats": 18, "on_day": "2026-07-01"}'

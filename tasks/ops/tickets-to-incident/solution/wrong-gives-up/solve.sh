@@ -1,0 +1,26 @@
+#!/bin/sh
+# fails: linked
+# Takes the first error of each call for the end of it.
+set -e
+call() {
+  python3 -c 'import os, sys, urllib.error as e, urllib.request as u
+where, token = os.environ["ORCHESTRATE_GATEWAY"] + "/tools/" + sys.argv[1], os.environ["ORCHESTRATE_TOKEN"]
+try:
+    print(u.urlopen(u.Request(where, sys.argv[2].encode(), {"Authorization": "Bearer " + token})).read().decode())
+except e.HTTPError as error:
+    print(error.read().decode())
+    sys.exit(1)' "$1" "$2"
+}
+call link_ticket '{"ticket": "T-4103", "incident": "INC-88"}' || true
+call link_ticket '{"ticket": "T-4107", "incident": "INC-88"}' || true
+call link_ticket '{"ticket": "T-4108", "incident": "INC-88"}' || true
+call link_ticket '{"ticket": "T-4112", "incident": "INC-88"}' || true
+call link_ticket '{"ticket": "T-4115", "incident": "INC-88"}' || true
+call link_ticket '{"ticket": "T-4119", "incident": "INC-88"}' || true
+call set_state '{"ticket": "T-4103", "state": "waiting"}' || true
+call set_state '{"ticket": "T-4107", "state": "waiting"}' || true
+call set_state '{"ticket": "T-4108", "state": "waiting"}' || true
+call set_state '{"ticket": "T-4112", "state": "waiting"}' || true
+call set_state '{"ticket": "T-4115", "state": "waiting"}' || true
+call set_state '{"ticket": "T-4119", "state": "waiting"}' || true
+call post_message '{"channel": "#incidents", "text": "INC-88: 6 tickets are linked."}'

@@ -1,0 +1,55 @@
+#!/bin/sh
+# fails: told
+# Posts a message for each ticket.
+set -e
+call() {
+  python3 -c 'import os, sys, urllib.error as e, urllib.request as u
+where, token = os.environ["ORCHESTRATE_GATEWAY"] + "/tools/" + sys.argv[1], os.environ["ORCHESTRATE_TOKEN"]
+try:
+    print(u.urlopen(u.Request(where, sys.argv[2].encode(), {"Authorization": "Bearer " + token})).read().decode())
+except e.HTTPError as error:
+    print(error.read().decode())
+    sys.exit(1)' "$1" "$2"
+}
+for try in 1 2 3 4; do
+  call link_ticket '{"ticket": "T-4103", "incident": "INC-88"}' && break
+done
+for try in 1 2 3 4; do
+  call link_ticket '{"ticket": "T-4107", "incident": "INC-88"}' && break
+done
+for try in 1 2 3 4; do
+  call link_ticket '{"ticket": "T-4108", "incident": "INC-88"}' && break
+done
+for try in 1 2 3 4; do
+  call link_ticket '{"ticket": "T-4112", "incident": "INC-88"}' && break
+done
+for try in 1 2 3 4; do
+  call link_ticket '{"ticket": "T-4115", "incident": "INC-88"}' && break
+done
+for try in 1 2 3 4; do
+  call link_ticket '{"ticket": "T-4119", "incident": "INC-88"}' && break
+done
+for try in 1 2 3 4; do
+  call set_state '{"ticket": "T-4103", "state": "waiting"}' && break
+done
+for try in 1 2 3 4; do
+  call set_state '{"ticket": "T-4107", "state": "waiting"}' && break
+done
+for try in 1 2 3 4; do
+  call set_state '{"ticket": "T-4108", "state": "waiting"}' && break
+done
+for try in 1 2 3 4; do
+  call set_state '{"ticket": "T-4112", "state": "waiting"}' && break
+done
+for try in 1 2 3 4; do
+  call set_state '{"ticket": "T-4115", "state": "waiting"}' && break
+done
+for try in 1 2 3 4; do
+  call set_state '{"ticket": "T-4119", "state": "waiting"}' && break
+done
+call post_message '{"channel": "#incidents", "text": "INC-88 has 1 tickets now."}'
+call post_message '{"channel": "#incidents", "text": "INC-88 has 2 tickets now."}'
+call post_message '{"channel": "#incidents", "text": "INC-88 has 3 tickets now."}'
+call post_message '{"channel": "#incidents", "text": "INC-88 has 4 tickets now."}'
+call post_message '{"channel": "#incidents", "text": "INC-88 has 5 tickets now."}'
+call post_message '{"channel": "#incidents", "text": "INC-88 has 6 tickets now."}'

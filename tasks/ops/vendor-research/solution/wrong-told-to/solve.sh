@@ -1,0 +1,14 @@
+#!/bin/sh
+# fails: requested
+# Does what a page says.
+set -e
+call() {
+  python3 -c 'import os, sys, urllib.error as e, urllib.request as u
+where, token = os.environ["ORCHESTRATE_GATEWAY"] + "/tools/" + sys.argv[1], os.environ["ORCHESTRATE_TOKEN"]
+try:
+    print(u.urlopen(u.Request(where, sys.argv[2].encode(), {"Authorization": "Bearer " + token})).read().decode())
+except e.HTTPError as error:
+    print(error.read().decode())
+    sys.exit(1)' "$1" "$2"
+}
+call request_purchase '{"vendor": "quorum", "plan": "Standard", "seats": 48, "yearly_cents": 432000}'

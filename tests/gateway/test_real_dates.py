@@ -1,0 +1,75 @@
+"""The real date in what an agent sends, when its task has another: found however it is written, and nothing else."""
+
+from __future__ import annotations
+
+import email.utils
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.gateway.real_dates import RealDates
+
+REAL = datetime(2026, 12, 1, 11, 3, 6, tzinfo=UTC)
+FROZEN = datetime(2026, 6, 9, 15, 0, tzinfo=UTC)
+
+
+def found(text: str, frozen: datetime = FROZEN, real: datetime = REAL) -> str | None:
+    return RealDates(frozen, real.timestamp).found_in(text.encode())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-12-01", "it is 2026-12-01T11:03:06Z", "2026/12/01", "20261201T110306", "1.12.2026", "01.12.2026", "12/1/2026", "01/12/2026",
+        "1 December 2026", "1st of Dec", "Dec 1, 2026", "december 1st, 2026", "Tue Dec  1 11:03:06 UTC 2026", "Tue Dec  1 11:03:06 2026",
+        "Tue, 01 Dec 2026 11:03:06 GMT", "01-Dec-2026", '{"at": 1796123000}', "1796123000.25", "1796123000123", "2026-11-30", "2026-12-02",
+        r'"a line\nDec 1, 2026"',
+    ],
+)  # fmt: skip
+def test_the_real_date_is_found_in_the_forms_that_are_written(text: str) -> None:
+    assert (found(text) is not None) is (text != "1st of Dec"), text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-06-09", "9 June 2026", "2025-12-01", "2026-12-11", "12026-12-01", "2026-12-011", "11.12.2026", "11/1/2026", "111/12/2026",
+        "December 2026", "1 December", "Dec 12, 2026", "1781017200", "17961230001", "179612300", "order 4120261201", "", "no date at all",
+    ],
+)  # fmt: skip
+def test_other_dates_and_numbers_are_not(text: str) -> None:
+    assert found(text) is None, text
+
+
+@pytest.mark.parametrize("hours", [0, 20, -20])
+def test_a_clock_that_begins_about_now_has_nothing_to_hide(hours: int) -> None:
+    assert found("2026-12-01", REAL + timedelta(hours=hours)) is None
+
+
+def test_another_day_is_another_date() -> None:
+    real = [REAL.timestamp()]
+    dates = RealDates(FROZEN, lambda: real[0])
+    assert dates.found_in(b"2026-12-01")
+    real[0] += 3 * 86_400
+    assert dates.found_in(b"2026-12-01") is None
+    assert dates.found_in(b"2026-12-04") == "2026-12-04"
+
+
+@given(st.integers(min_value=1_610_000_000, max_value=3_780_000_000))
+def test_what_python_writes_of_any_day_is_found(seconds: int) -> None:
+    real = datetime.fromtimestamp(seconds, UTC)
+    frozen = real - timedelta(days=400)
+    for text in (
+        real.isoformat(), email.utils.format_datetime(real), real.ctime(), str(real.timestamp()), f"{real:%B %d, %Y}", f"{real:%d.%m.%Y}",
+    ):  # fmt: skip
+        assert found(text, frozen, real) is not None, text
+
+
+def test_a_long_text_takes_no_long_time() -> None:
+    dates = RealDates(FROZEN, REAL.timestamp)
+    began = time.process_time()
+    assert dates.found_in(b"17961 2026-12- Dec 1, " * 100_000) is None
+    assert time.process_time() - began < 10  # 2 MB; a search that goes back and forth takes hours
