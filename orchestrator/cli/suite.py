@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 import sys
@@ -13,7 +14,9 @@ import typer
 from orchestrator.cli.options import BackendOption, ConcurrencyOption, JsonOption, StoreOption, run_async, settings_from
 
 if TYPE_CHECKING:
+    from orchestrator.cli.signals import Stop
     from orchestrator.driver.proof import TaskProof
+    from orchestrator.records.manifest import RunManifest
     from orchestrator.settings import Settings
 
 
@@ -126,13 +129,17 @@ def schema(
 
 async def _validate(folder: Path, patterns: tuple[str, ...], settings: Settings, *, as_json: bool) -> int:
     from orchestrator.cli.signals import Stop, stoppable
+    from orchestrator.driver.kubernetes.site import is_remote
     from orchestrator.driver.scratch import scratch_folder
     from orchestrator.driver.validate import validate_suite
 
-    with scratch_folder(settings) as scratch:
-        own = settings.model_copy(update={"store": f"file://{scratch}/store"})
-        stop = Stop("Nothing is kept of a validation.")
-        proofs = await stoppable(validate_suite(folder, patterns, own, stop), stop)
+    stop = Stop("Nothing is kept of a validation.")
+    if is_remote(settings, settings.backend):
+        proofs = await stoppable(_validated_there(folder, patterns, settings, stop), stop)
+    else:
+        with scratch_folder(settings) as scratch:
+            own = settings.model_copy(update={"store": f"file://{scratch}/store"})
+            proofs = await stoppable(validate_suite(folder, patterns, own, stop), stop)
     if stop.asked_by is not None:
         print("stopped", file=sys.stderr)
         return 130
@@ -144,6 +151,31 @@ async def _validate(folder: Path, patterns: tuple[str, ...], settings: Settings,
         _print_proofs(folder, proofs)
         print(f"{good} of {len(proofs)} tasks are valid")
     return 0 if good == len(proofs) else 1
+
+
+async def _validated_there(folder: Path, patterns: tuple[str, ...], settings: Settings, stop: Stop) -> list[TaskProof]:
+    """Have a Job of a cluster run the trials of a validation, as any run, and read what it left. Raises as submitting does."""
+    from orchestrator.cli.run import open_way
+    from orchestrator.driver.images import backend_for
+    from orchestrator.driver.order import load_order
+    from orchestrator.driver.place import open_place
+    from orchestrator.driver.prepare import make_ready, publish
+    from orchestrator.driver.validate import kept_ends, proofs, validation
+
+    order = validation(folder, patterns)
+    loaded = load_order(order)
+    async with open_way(settings, settings.backend) as way:
+        with open_place(way.settings, backend_for(loaded, way.settings)) as place:
+            ready = await make_ready(place, order, loaded)
+            made: list[RunManifest] = []
+
+            async def manifest(grader_version: str) -> RunManifest:
+                made.append(await publish(place, ready, grader_version, lambda said: print(said, file=sys.stderr)))
+                return made[0]
+
+            with contextlib.redirect_stdout(sys.stderr):  # the report of the run; the answer of this command is another
+                await way.drive(place, ready.planned.agents, manifest, stop, as_json=False)
+            return proofs(order, loaded, await kept_ends(place.store, made[0]))
 
 
 def _print_proofs(folder: Path, proofs: list[TaskProof]) -> None:

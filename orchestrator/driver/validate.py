@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
+from orchestrator.driver.committed import load_end
 from orchestrator.driver.local import Stopper
-from orchestrator.driver.order import Order, load_order, select
+from orchestrator.driver.order import Loaded, Order, load_order, select
 from orchestrator.driver.proof import TaskProof, prove
 from orchestrator.driver.single import run_order
+from orchestrator.interfaces import ObjectStore, TrialEnd
+from orchestrator.plan.trials import all_trials
+from orchestrator.records.manifest import RunManifest
 from orchestrator.settings import Settings
 from orchestrator.spec.load import load_suite
 
@@ -19,10 +24,27 @@ async def validate_suite(
 
     Raises SpecError for files that cannot be used and InfrastructureError when the machine does not carry the run.
     """
-    names = sorted({name for task in select(load_suite(folder), patterns) for name in task.wrong})
-    agents = ("oracle", "nop", *names)
-    order = Order(suite=folder, agents=agents, samples=1, tasks=patterns)
+    order = validation(folder, patterns)
     loaded = load_order(order)
     _, ends = await run_order(order, loaded, settings, stopper)
+    return proofs(order, loaded, ends)
+
+
+def validation(folder: Path, patterns: tuple[str, ...]) -> Order:
+    """Return the order of a suite's validation: oracle, nop and every wrong solution once. Raises SpecError."""
+    names = sorted({name for task in select(load_suite(folder), patterns) for name in task.wrong})
+    return Order(suite=folder, agents=("oracle", "nop", *names), samples=1, tasks=patterns)
+
+
+def proofs(order: Order, loaded: Loaded, ends: Iterable[TrialEnd]) -> list[TaskProof]:
+    """Compare how the trials of a validation ended with what the authors say, task by task."""
     by_trial = {(end.trial.task, end.trial.agent): end for end in ends}
-    return [prove(task, {agent: by_trial.get((task.task.id, agent)) for agent in agents}) for task in loaded.tasks]
+    return [
+        prove(task, {agent: by_trial.get((task.task.id, agent)) for agent in order.agents}) for task in loaded.tasks
+    ]
+
+
+async def kept_ends(store: ObjectStore, manifest: RunManifest) -> list[TrialEnd]:
+    """Return how the trials of a validation ended that a Job has driven. Raises StoreError."""
+    found = [await load_end(store, manifest.run, planned.id) for planned in all_trials(manifest)]
+    return [end for end in found if end is not None]
