@@ -12,6 +12,7 @@ from orchestrator.cli import (
     data,
     doctor,
     gc,
+    golden,
     images,
     imports,
     overview,
@@ -37,6 +38,7 @@ run.add_to(app)
 rerun.add_to(app)
 overview.add_to(app)
 read.add_to(app)
+golden.add_to(app)
 view.add_to(app)
 steer.add_to(app)
 suite.add_to(app)

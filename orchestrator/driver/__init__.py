@@ -8,6 +8,6 @@ backend), ``prepare`` (refuse, publish, write the manifest), ``local`` (services
 
 Beside it: ``lease`` and ``lookout`` (who drives, from inside and outside), ``wishes`` (what people want of it), ``limits``, ``purse`` and
 ``estimate`` (money), ``breaker`` and ``tally`` (what trials report), ``collector`` (this process's garbage), ``services``, ``child``,
-``process``, ``scratch`` and ``probe`` (other processes), ``committed``, ``standing``, ``overview`` and ``dataset`` (what the store holds of
-runs), ``kubernetes`` (runs that a Job of a cluster drives), ``gc``, ``doctor``.
+``process``, ``scratch`` and ``probe`` (other processes), ``committed``, ``standing``, ``overview``, ``golden`` and ``dataset`` (what the
+store holds of runs), ``kubernetes`` (runs that a Job of a cluster drives), ``gc``, ``doctor``.
 """

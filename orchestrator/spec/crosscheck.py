@@ -27,6 +27,7 @@ ENTRIES = (
     "hidden",
     "solution",
     "environment",
+    "golden",
     "user.yaml",
 )
 """What may stand at the top of a task's folder."""

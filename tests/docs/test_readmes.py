@@ -15,6 +15,7 @@ DOCUMENTS = sorted(
 )
 COMMANDS = {"submit", "resume", "report", "show", "logs", "pull", "validate", "try", "schema", "version", "serve"} | {
     "images",
+    "golden",
     "agents",
     "shell",
     "query",

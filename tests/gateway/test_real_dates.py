@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import email.utils
 import time
 from datetime import UTC, datetime, timedelta
@@ -66,6 +67,19 @@ def test_what_python_writes_of_any_day_is_found(seconds: int) -> None:
         real.isoformat(), email.utils.format_datetime(real), real.ctime(), str(real.timestamp()), f"{real:%B %d, %Y}", f"{real:%d.%m.%Y}",
     ):  # fmt: skip
         assert found(text, frozen, real) is not None, text
+
+
+@pytest.mark.parametrize(("says", "leaks"), [("it is {real}", 2), ("it is 2020-02-03", 0)])
+def test_a_request_and_a_call_that_carry_it_are_findings(world, says: str, leaks: int) -> None:
+    async def live():
+        async with world().running() as here:
+            inside = await here.launch(now=datetime(2020, 2, 3, tzinfo=UTC), scripts=None, models={})
+            text = says.format(real=datetime.now(UTC).date().isoformat())
+            await inside.ask("POST", "/tools/finish", {"status": "completed", "message": text})
+            return await here.client.seal(inside.launch)
+
+    kinds = [finding.type for finding in asyncio.run(live()).findings]
+    assert kinds.count("clock_leak") == bool(leaks)
 
 
 def test_a_long_text_takes_no_long_time() -> None:
