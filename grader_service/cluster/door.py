@@ -19,9 +19,12 @@ from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from typing import Any, Literal
 
-from aiohttp import web
+from aiohttp import StreamReader, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler
 from pydantic import Base64Bytes, Field, ValidationError
+from yarl import URL
 
 from grader_service.cluster.render import Laid
 from grader_service.pod import wire
@@ -223,7 +226,14 @@ class _Counted(web.Server):
     def __init__(self, answer: Callable[[web.BaseRequest], Any], served: AbstractSet[RequestHandler]) -> None:
         quiet = logging.getLogger("grader_service.pods")
         quiet.setLevel(logging.CRITICAL + 1)  # what a pod can say there at will is nothing for a log
-        super().__init__(answer, access_log=None, logger=quiet, keepalive_timeout=_IDLE_SECONDS, lingering_time=0)
+        super().__init__(
+            answer,
+            request_factory=_request,
+            access_log=None,
+            logger=quiet,
+            keepalive_timeout=_IDLE_SECONDS,
+            lingering_time=0,
+        )
         self._served = served
         self._open: dict[str, dict[RequestHandler, asyncio.Transport]] = {}
         """By address, the oldest first."""
@@ -250,6 +260,24 @@ class _Counted(web.Server):
             del self._open[peer][handler]
             if not self._open[peer]:
                 del self._open[peer]
+
+
+def _request(
+    message: RawRequestMessage,
+    payload: StreamReader,
+    protocol: RequestHandler,
+    writer: AbstractStreamWriter,
+    task: asyncio.Task[None],
+) -> web.BaseRequest:
+    """Return the request that has arrived, also where its target is a host that aiohttp cannot decode.
+
+    Nobody would answer that one else, nor end its connection, and the error would be in our log.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        return web.BaseRequest(message, payload, protocol, writer, task, loop)
+    except ValueError:  # of which those of IDNA are some
+        return web.BaseRequest(message._replace(url=URL("/")), payload, protocol, writer, task, loop)
 
 
 async def _refusal() -> web.Response:

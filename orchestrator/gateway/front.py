@@ -17,8 +17,11 @@ import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from aiohttp import web
+from aiohttp import StreamReader, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler
+from yarl import URL
 
 from orchestrator.errors import GatewayError
 from orchestrator.gateway.greeting import SILENT, Greeting
@@ -48,6 +51,24 @@ def quiet_logger() -> logging.Logger:
     logger = logging.getLogger("orchestrator.gateway.agents")
     logger.setLevel(logging.CRITICAL + 1)
     return logger
+
+
+def any_request(
+    message: RawRequestMessage,
+    payload: StreamReader,
+    protocol: RequestHandler,
+    writer: AbstractStreamWriter,
+    task: asyncio.Task[None],
+) -> web.BaseRequest:
+    """Return the request that has arrived, also where its target is a host that aiohttp cannot decode.
+
+    Nobody would answer that one else, nor end its connection, and the error would be in our log. ``raw_path`` is the target as it was sent.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        return web.BaseRequest(message, payload, protocol, writer, task, loop)
+    except ValueError:  # of which those of IDNA are some
+        return web.BaseRequest(message._replace(url=URL("/")), payload, protocol, writer, task, loop)
 
 
 def listen(address: str) -> socket.socket:
@@ -92,6 +113,7 @@ class _Server(web.Server):
     def __init__(self, front: Front, idle_seconds: float, *, own: bool) -> None:
         super().__init__(
             front.serve,
+            request_factory=any_request,
             access_log=None,
             logger=quiet_logger(),
             keepalive_timeout=idle_seconds,

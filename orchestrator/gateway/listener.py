@@ -14,7 +14,7 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from orchestrator.gateway.config import AgentLimits
-from orchestrator.gateway.front import quiet_logger
+from orchestrator.gateway.front import any_request, quiet_logger
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -28,6 +28,7 @@ class _Server(web.Server):
     def __init__(self, handler: Handler, limits: AgentLimits, slots: asyncio.Semaphore) -> None:
         super().__init__(
             handler,
+            request_factory=any_request,
             access_log=None,
             logger=quiet_logger(),
             keepalive_timeout=limits.idle_seconds,

@@ -450,6 +450,23 @@ def test_odd_request_lines_are_never_our_failure(world, line):
     assert "gateway_fault" not in kinds(seal)
 
 
+@pytest.mark.parametrize(
+    "line", [b"CONNECT xn--.example:443", b"CONNECT xn--a.x:1", b"GET http://xn--a.x/", b"POST //xn--.x/v1/models"]
+)
+@pytest.mark.parametrize("shown", [True, False], ids=["with a token", "without one"])
+def test_hosts_that_no_decoder_takes_are_answered_and_fill_no_log(either, caplog, line, shown):
+    async def attack(_here, inside, _other):
+        token = inside.registration.agent_token.encode()
+        showing = b"Authorization: Bearer " + token + b"\r\nProxy-Authorization: Bearer " + token + b"\r\n"
+        request = line + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + (showing if shown else b"") + b"\r\n"
+        async with asyncio.timeout(5):
+            return await answered(inside, request)
+
+    data, _ = both(world=either, attack=attack)
+    assert data.startswith((b"HTTP/1.1 40", b"HTTP/1.0 400"))
+    assert not caplog.records
+
+
 def test_a_client_that_asks_first_may_send_its_body(world):
     async def attack(_here, inside, _other):
         body = b'{"status": "completed"}'

@@ -71,6 +71,21 @@ def test_each_token_opens_its_own_door_once(tmp_path: Path) -> None:
     scene(what, tmp_path)
 
 
+def test_a_host_that_no_decoder_takes_is_refused_and_fills_no_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def what(_door: Door, _ticket: Ticket, ask: Asker) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", ask.port)
+        writer.write(b"GET http://xn--.x/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        async with asyncio.timeout(5):
+            data = await reader.read()
+        writer.close()
+        return data
+
+    assert scene(what, tmp_path).startswith(b"HTTP/1.1 401")
+    assert not caplog.records
+
+
 async def is_over(reader: asyncio.StreamReader) -> bool:
     try:
         async with asyncio.timeout(0.2):
