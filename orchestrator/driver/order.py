@@ -15,10 +15,10 @@ from pathlib import Path
 from orchestrator import __version__
 from orchestrator.driver.limits import InForce, Placed, in_force
 from orchestrator.errors import Problem, RefusedError, SpecError, near_path, nearest
-from orchestrator.plan.prices import prices_of
+from orchestrator.plan.prices import price_of, prices_of
 from orchestrator.plan.refuse import submission_refusals
 from orchestrator.records.manifest import Bundles, Code, ManifestAgent, ManifestTask, RunManifest, runs_task
-from orchestrator.records.prices import price_digest
+from orchestrator.records.prices import KnownPrice, price_digest
 from orchestrator.records.state import EndedAs
 from orchestrator.settings import Settings
 from orchestrator.spec.agents import BUILT_IN, built_in_agent, check_scripts, load_agent, model_agent
@@ -301,6 +301,11 @@ def with_prices(agent: ManifestAgent, settings: Settings, now: datetime) -> Mani
     return agent.model_copy(update={"prices": prices_of(agent.agent, settings, now)})
 
 
+def user_price(task: Task, settings: Settings, now: datetime) -> KnownPrice | None:
+    """Return what the model costs now that plays a task's user, as far as that is known."""
+    return None if task.user is None or task.user.model is None else price_of(task.user.model, settings, now)
+
+
 def build_manifest(
     order: Order,
     loaded: Loaded,
@@ -315,7 +320,10 @@ def build_manifest(
     """
     now = datetime.now(UTC)
     tasks = tuple(
-        manifest_task(task, order.samples, images.get(task.task.environment.image or "")) for task in loaded.tasks
+        manifest_task(task, order.samples, images.get(task.task.environment.image or "")).model_copy(
+            update={"user_price": user_price(task.task, settings, now)}
+        )
+        for task in loaded.tasks
     )
     agents = tuple(with_prices(manifest_agent(agent), settings, now) for agent in loaded.agents)
     content = digest([loaded.suite.digest, [task.digest for task in tasks], [agent.digest for agent in agents]])

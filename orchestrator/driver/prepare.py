@@ -19,6 +19,7 @@ from orchestrator.driver.order import (
     manifest_agent,
     refuse,
     sizes_of,
+    user_price,
     with_prices,
 )
 from orchestrator.driver.place import KUBERNETES, Place
@@ -33,7 +34,7 @@ from orchestrator.plan.refuse import refusals
 from orchestrator.records import keys
 from orchestrator.records.manifest import ManifestAgent, RunManifest
 from orchestrator.settings import KNOWN_PROVIDERS, Settings
-from orchestrator.spec.agent import Agent
+from orchestrator.spec.agent import Agent, is_scripted
 from orchestrator.spec.bundle import Bundle
 from orchestrator.spec.checks import CommandCheck
 from orchestrator.spec.loaded import LoadedAgent
@@ -52,9 +53,11 @@ def check_order(order: Order, loaded: Loaded, backend: SandboxBackend, settings:
         if agent.agent.type == "human" and not order.attended:
             reasons.append(f"agent {agent.name}: it is a person at a terminal; use: orchestrate shell TASK --as-trial")
         reasons += _solution_refusals(agent.name, loaded)
-        reasons += _model_refusals(agent.name, tuple(agent.agent.models.values()), settings)
+        reasons += _model_refusals(f"agent {agent.name}", tuple(agent.agent.models.values()), settings)
         reasons += _script_refusals(agent, loaded)
         reasons += _price_refusals(agent, loaded, settings, limits)
+    for task in loaded.tasks:
+        reasons += _user_refusals(task.task, settings, limits)
     refuse(reasons)
 
 
@@ -191,7 +194,7 @@ def check_resume(
     """
     reasons = []
     for each in manifest.agents if agents is None else agents:
-        reasons += _model_refusals(each.name, tuple(each.agent.models.values()), settings)
+        reasons += _model_refusals(f"agent {each.name}", tuple(each.agent.models.values()), settings)
         if limits is not None and limits.limits.cost_usd is not None:
             why = _limited(limits)
             reasons += [
@@ -212,16 +215,16 @@ def _solution_refusals(name: str, loaded: Loaded) -> list[str]:
     return [f"agent oracle: task {task} has no solution/solve.sh" for task in missing]
 
 
-def _model_refusals(name: str, models: tuple[str, ...], settings: Settings) -> list[str]:
+def _model_refusals(who: str, models: tuple[str, ...], settings: Settings) -> list[str]:
     known = {"scripted", *settings.providers}
     usual = {*known, *KNOWN_PROVIDERS}
     wanted = {model.split("/", 1)[0] for model in models}
     missing = sorted(wanted - known)
     unreadable = [
-        f"agent {name}: {settings.key_problems[provider]}" for provider in sorted(wanted & set(settings.key_problems))
+        f"{who}: {settings.key_problems[provider]}" for provider in sorted(wanted & set(settings.key_problems))
     ]
     return unreadable + [
-        f"agent {name}: provider {provider!r} is not configured{nearest(provider, usual - {provider})}; {_configured(provider)}"
+        f"{who}: provider {provider!r} is not configured{nearest(provider, usual - {provider})}; {_configured(provider)}"
         for provider in missing
     ]
 
@@ -241,6 +244,26 @@ def too_many(planned: int, limits: InForce) -> list[str]:
         return []
     allowed = f"{planned:,} trials are planned, and at most {most:,} are allowed ({limits.trials_from})"
     return [f"{allowed}; choose fewer with --tasks, --samples or --agent, or raise that limit"]
+
+
+def _user_refusals(task: Task, settings: Settings, limits: InForce) -> list[str]:
+    """Return why the model that plays a task's user cannot be asked, or not under a limit of the cost."""
+    model = None if task.user is None else task.user.model
+    if model is None:
+        return []
+    found = _model_refusals(f"task {task.id}: user.model", (model,), settings)
+    if is_scripted(model):
+        found.append(
+            f"task {task.id}: user.model {model}: a scripted user needs no model; use mode: scripted with replies"
+        )
+    is_limited = limits.limits.cost_usd is not None or task.budgets.max_cost_usd is not None
+    if is_limited and not found and user_price(task, settings, datetime.now(UTC)) is None:
+        why = why_unpriced(model, settings)
+        found.append(
+            f"task {task.id}: user.model {model} has no known price ({why}), and the cost is limited; "
+            f'give [prices."{model}"] in orchestrate.toml, or take the limit out'
+        )
+    return found
 
 
 def _price_refusals(agent: LoadedAgent, loaded: Loaded, settings: Settings, limits: InForce) -> list[str]:

@@ -172,7 +172,7 @@ class Purse:
         self._running -= {start, (*launch, self._epoch)}
         if launch in self._settled:
             return
-        aside, cost = self._set_aside.get(start), outcome.usage.cost_nano_usd
+        aside, cost = self._set_aside.get(start), outcome.spent_nano_usd
         self._set_aside |= self._earlier.pop(launch, {})
         if self._adopts and outcome.outcome_class != "infra":  # a lost one may have begun anew
             for each in [each for each in self._set_aside if each[:2] == launch and each != start]:

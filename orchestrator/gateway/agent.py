@@ -12,6 +12,8 @@ from aiohttp import web
 
 from orchestrator.gateway.body import read_json
 from orchestrator.gateway.completion import complete, count_tokens
+from orchestrator.gateway.conversation import NEXT, next_turn, show_conversation
+from orchestrator.gateway.conversation import PATH as CONVERSATION
 from orchestrator.gateway.dialects.base import Dialect
 from orchestrator.gateway.dialects.known import BY_PATH
 from orchestrator.gateway.egress import proxy_token
@@ -94,14 +96,15 @@ class AgentSide:
         if method == "GET":
             return _get(launch, request)
         dialect = _dialect(path)
-        if method != "POST" or not (dialect or path.startswith("/tools/")):
+        if method != "POST" or not (dialect or path.startswith("/tools/") or path == NEXT):
             raise _unknown(method, path)
         with launch.buffered.holding() as holding:
             body = await read_json(request, launch.config.limits, holding)
             if launch.sealing:
                 raise _over()
             if dialect is None:
-                return await post_tool(launch, path.removeprefix("/tools/"), body)
+                named = path.removeprefix("/tools/")
+                return await (next_turn(launch, body) if path == NEXT else post_tool(launch, named, body))
             headers = passed_headers(request.headers, dialect, launch.hosted, launch.findings)
             if path.endswith(_COUNT_TOKENS):
                 return await count_tokens(launch, dialect, body, headers)
@@ -157,6 +160,8 @@ def _get(launch: Launch, request: web.BaseRequest) -> web.StreamResponse:
         return list_tools(launch)
     if path == "/budget":
         return web.json_response({"left": launch.meter.left_in_numbers(), "spent": launch.meter.spent})
+    if path == CONVERSATION:
+        return show_conversation(launch)
     if path == MODELS or path.startswith(f"{MODELS}/"):
         return list_models(launch, request)
     raise _unknown("GET", path)
@@ -184,6 +189,6 @@ def _unknown(method: str, path: str) -> Refusal:
         return Refusal(404, "unsupported_endpoint", msg, code=path[:100], finding=True, close=method != "GET")
     msg = (
         f"there is no {printable(method, 20)} {printable(path, 100)} here; there are GET /healthz, GET /tools, GET /budget, "
-        f"GET {MODELS}, POST /tools/NAME, POST /mcp, POST {', POST '.join(BY_PATH)}"
+        f"GET {MODELS}, GET {CONVERSATION}, POST {NEXT}, POST /tools/NAME, POST /mcp, POST {', POST '.join(BY_PATH)}"
     )
     return Refusal(404, "not_found", msg, close=method != "GET")

@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 _OVER: dict[str | None, str] = {
     "model_api_error": "the model provider has failed for good; the trial ends now",
+    "user_simulator_error": "the model that plays the user keeps failing, and this trial ends now",
     "infra_lost": "the gateway was started anew and has lost what it did for this trial, which ends now",
 }
 """What a launch is told that has ended by a failure of ours."""

@@ -22,6 +22,7 @@ from orchestrator.gateway.real_dates import RealDates
 from orchestrator.gateway.refusal import Refusal
 from orchestrator.gateway.toolbox import Toolbox
 from orchestrator.gateway.transcript import Transcript
+from orchestrator.gateway.users import Conversation
 from orchestrator.gateway.wire import LaunchBody, LaunchNews, Orders, Part, StopWord
 from orchestrator.gateway.worlds.engine import LaunchWorld
 from orchestrator.interfaces import Trajectory
@@ -29,6 +30,7 @@ from orchestrator.records.base import BlobRef
 from orchestrator.records.outcome import Seal
 from orchestrator.records.state import FinalAnswer
 from orchestrator.records.termination import BudgetReason
+from orchestrator.records.usage import NOTHING_USED, Usage
 
 _SHORTEST_NAP = 0.01
 _LONGEST_NAP = 5.0
@@ -46,6 +48,10 @@ class Launch:
 
     world: LaunchWorld | None = None
     """The database of its task's world and the tools over it."""
+    talk: Conversation | None = None
+    """With the task's user."""
+    user_usage: Usage = NOTHING_USED
+    """What the model has used that plays the user."""
     fixture_misses: int = 0
     """Calls that the recorded answers of its task do not hold."""
     egress: Egress | None = None

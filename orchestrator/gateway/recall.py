@@ -124,7 +124,10 @@ class Recall:
         tool = None if call is None else self._launch.tools.find(call["name"])
         if call is None or tool is None:
             return
-        if event["outcome"] == "ok" or (tool.recalls_failures and call["valid"]):
+        if tool.recall_result is not None:
+            if call["valid"]:
+                tool.recall_result(call["arguments"], event)
+        elif event["outcome"] == "ok" or (tool.recalls_failures and call["valid"]):
             tool.recall(call["arguments"])
 
     def _finish(self, event: Raw) -> None:
@@ -138,7 +141,7 @@ class Recall:
     def _budget(self, event: Raw) -> None:
         launch = self._launch
         launch.stopped = reason = event["reason"]
-        if reason not in {"model_api_error", "infra_lost"}:
+        if reason not in {"model_api_error", "user_simulator_error", "infra_lost"}:
             spent: BudgetReason = reason
             launch.meter.spent = spent
         if reason == "tool_call_cap":  # it counts what had been asked for then, which no event before it tells

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 import aiohttp
 
 from orchestrator.gateway.agent import AgentSide
-from orchestrator.gateway.ask import ask_tool, scripted_user
+from orchestrator.gateway.ask import Talk, ask_tool, task_user
 from orchestrator.gateway.body import Pool
 from orchestrator.gateway.config import CommonConfig
 from orchestrator.gateway.door import DoorError
@@ -302,14 +302,15 @@ class Registry:
         Raises Refusal and StoreError.
         """
         routes = await self.models.routes(body)
-        user = await scripted_user(body, self._bundles)
         world = await open_world(body, self._bundles, self._worlds)
+        user = await task_user(body, self._bundles, self.models, world)
         recording = await self._recordings.open(body)
         trajectory = trajectory or await self._trajectories.open(body.id)
         launch = Launch(body, trajectory, routes, self._config, self._pool)
         launch.tools.add(finish_tool(launch))
         if user is not None and body.user is not None:
-            launch.tools.add(ask_tool(launch, user, body.user.max_turns))
+            launch.talk = Talk(launch, user, body.user.max_turns)
+            launch.tools.add(ask_tool(launch.talk))
         launch.world = world
         for tool in replayed(launch, recording, () if world is None else world_tools(launch, world)):
             launch.tools.add(tool)

@@ -16,7 +16,6 @@ from orchestrator.gateway.launch import Launch
 from orchestrator.interfaces import ObjectStore
 from orchestrator.records import keys
 from orchestrator.records.outcome import Seal
-from orchestrator.records.usage import NOTHING_USED
 
 _PIECE = 1 << 20
 
@@ -70,7 +69,7 @@ async def _record(launch: Launch, store: ObjectStore) -> Seal:
         world=world,
         fixture_misses=launch.fixture_misses,
         usage=launch.meter.usage,
-        user_usage=NOTHING_USED,  # users are scripted: they ask no model
+        user_usage=launch.user_usage,
         steps=launch.meter.steps,
         tool_calls=launch.meter.tool_calls,
         waiting_s=summary["waiting_s"],

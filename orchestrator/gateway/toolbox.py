@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -41,6 +41,8 @@ class ToolAnswer:
     """Status of an HTTP answer, where the outcome does not say it."""
     retry_after: float | None = None
     """Seconds after which it may be tried again."""
+    aside: dict[str, JsonValue] = field(default_factory=dict)
+    """What is recorded with the result, and not for the agent."""
 
     @property
     def status(self) -> int:
@@ -78,6 +80,8 @@ class Tool:
     """A call with right arguments counts against no limit, and is taken when all is spent."""
     recall: Callable[[dict[str, Any]], None] = lambda _arguments: None
     """Does to the launch's memory what a call that went well has done, told of by an earlier process."""
+    recall_result: Callable[[dict[str, Any], Mapping[str, Any]], None] | None = None
+    """Instead of ``recall``: it is given the event that tells what came of the call, too, whatever it was."""
     recalls_failures: bool = False
     """Whether ``recall`` is for calls that failed, too."""
     destructive: bool = False

@@ -41,9 +41,14 @@ def list_tools(launch: Launch) -> web.Response:
 async def post_tool(launch: Launch, name: str, arguments: dict[str, Any]) -> web.Response:
     """``POST /tools/NAME``. Raises Refusal."""
     answer = await asyncio.shield(begin_call(launch, name, arguments, "http"))
+    return tool_response(launch, name, answer, answer.data)
+
+
+def tool_response(launch: Launch, name: str, answer: ToolAnswer, data: dict[str, JsonValue]) -> web.Response:
+    """Return what came of a call as an HTTP answer; ``data`` where it went well."""
     left = launch.meter.left()
     if answer.outcome == "ok":
-        return web.json_response(answer.data, headers=left)
+        return web.json_response(data, headers=left)
     error = {"type": answer.kind, "code": name, "message": answer.message, "param": None}
     if answer.retry_after is not None:
         left = {**left, "Retry-After": str(math.ceil(answer.retry_after))}
@@ -118,6 +123,7 @@ async def _recorded(launch: Launch, tool: Tool, number: int, effect: Effect | No
     }
     if answer.outcome != "ok":
         result["error"] = {"kind": answer.kind, "status": answer.code, "retry_after": answer.retry_after}
+    result |= answer.aside
     launch.trajectory.append("tool_result", "gateway", result)
     launch.trajectory.hand_over()  # what the agent knows of, the process after this one knows too
     return answer

@@ -25,7 +25,7 @@ from orchestrator.settings import Price
 from orchestrator.spec.hosts import HostRuleText
 from orchestrator.spec.task import Budgets, User
 
-StopWord = BudgetReason | Literal["model_api_error", "infra_lost"]
+StopWord = BudgetReason | Literal["model_api_error", "user_simulator_error", "infra_lost"]
 Part = Literal["output", "entries", "changes"]
 """A part of what a launch leaves: the end of what it printed, the list of entries, the tar of changes."""
 
@@ -86,6 +86,7 @@ class LaunchBody(LaunchName):
     scripts: str | None = None
     world: str | None = None
     user: User | None = None
+    user_price: Price | None = None
     now: AwareDatetime | None = None
     bundles: tuple[BundleName, ...] = ()
     egress: tuple[HostRuleText, ...] = ()
@@ -107,6 +108,7 @@ class LaunchBody(LaunchName):
             scripts=request.scripts,
             world=request.world,
             user=request.user,
+            user_price=request.user_price,
             now=request.now,
             egress=request.egress,
             bundles=tuple(BundleName(audience=each.audience, digest=each.digest) for each in request.bundles),

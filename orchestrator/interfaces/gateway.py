@@ -48,6 +48,8 @@ class LaunchRequest:
     """Digest of the task's world bundle."""
     user: User | None = None
     """Whom the agent can ask."""
+    user_price: Price | None = None
+    """What the model costs that plays the user, if that is known."""
     now: datetime | None = None
     """Where the task's clock begins; None: the real one."""
     egress: tuple[str, ...] = ()
@@ -106,7 +108,9 @@ class Gateway(Protocol):
         """
         ...
 
-    async def stop_reason(self, launch: str) -> BudgetReason | Literal["model_api_error", "infra_lost"]:
+    async def stop_reason(
+        self, launch: str
+    ) -> BudgetReason | Literal["model_api_error", "user_simulator_error", "infra_lost"]:
         """Wait until the gateway wants the launch stopped (a spent budget, working time over, no model to be had) and say why."""
         ...
 

@@ -23,6 +23,11 @@ def known_price(model: str, agent: Agent, settings: Settings, at: datetime) -> K
     """Return what a model of an agent costs, if that is known."""
     if model in agent.prices:
         return KnownPrice(price=agent.prices[model], source="agent file")
+    return price_of(model, settings, at)
+
+
+def price_of(model: str, settings: Settings, at: datetime) -> KnownPrice | None:
+    """Return what a model costs, if the settings or published tables say it."""
     if model in settings.prices:
         return KnownPrice(price=settings.prices[model], source="orchestrate.toml")
     return None if is_scripted(model) else published_price(model, _address(model, settings), at)

@@ -41,8 +41,6 @@ def task_refusals(task: Task) -> list[str]:
         ("measures", task.measures),
     )
     found = [f"{name} {_LATER}" for name, value in present if value not in (None, ())]
-    if task.user is not None and task.user.mode == "model":
-        found.append(f"user.mode 'model' {_LATER}; use 'scripted'")
     if task.fixtures is not None and task.fixtures.mode == "record":
         found.append(
             "fixtures.mode 'record': there is no cassette yet; make it with `orchestrate record`, then use 'replay'"

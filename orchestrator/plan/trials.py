@@ -48,7 +48,7 @@ def remaining(
     A result is final. A launch that an operator cancelled is launched again: it says nothing about the agent, and does not count against
     ``max_launches``, which limits launches that failed on our side.
     """
-    costs = [outcome.usage.cost_nano_usd or 0 for launches in outcomes.values() for outcome in launches]
+    costs = [outcome.spent_nano_usd or 0 for launches in outcomes.values() for outcome in launches]
     done, left = set(graded), Remaining([], [], [], sum(costs))
     for planned in all_trials(manifest):
         launches = outcomes.get(planned.id, ())

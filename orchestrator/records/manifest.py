@@ -63,6 +63,8 @@ class ManifestTask(Record):
     """What it may spend."""
     user: User | None = None
     """Whom the agent can ask."""
+    user_price: KnownPrice | None = None
+    """What the model costs that plays the user; None: nobody knows, or none does."""
     tools: Tools = Tools()
     """What it expects of tools."""
     hosted_tools: tuple[str, ...] = ()

@@ -18,7 +18,7 @@ class Question(Record):
     """What the agent asked the task's user, as the gateway saw it."""
 
     question: str
-    """The agent's words, at most 2,000 characters."""
+    """The agent's words, at most 8,000 characters."""
     reply: str | None
     """Id of the reply that the user gave; None: none fitted, and the user said so."""
 
@@ -49,7 +49,9 @@ class Seal(Record):
     """Tool calls."""
     waiting_s: float = Field(ge=0)
     """Seconds of waiting that are not the agent's: provider queue and retries."""
-    stopped: BudgetReason | Literal["model_api_error", "model_request_error", "infra_lost"] | None = None
+    stopped: (
+        BudgetReason | Literal["model_api_error", "model_request_error", "user_simulator_error", "infra_lost"] | None
+    ) = None
     """The limit that was reached, or the failure that ended the work, if any. ``infra_lost``: the gateway died while it did something for
     the agent."""
     unheard: bool = False
@@ -150,6 +152,12 @@ class Outcome(Record):
     def tells(self, what: Unrecorded) -> bool:
         """Return whether that was recorded, as it always is of a launch made here."""
         return what not in self.unrecorded
+
+    @property
+    def spent_nano_usd(self) -> int | None:
+        """What its models cost, with the one that played the user; None: not known."""
+        user = 0 if self.user_usage is None else self.user_usage.cost_nano_usd
+        return None if user is None or self.usage.cost_nano_usd is None else self.usage.cost_nano_usd + user
 
     @property
     def known_steps(self) -> int | None:

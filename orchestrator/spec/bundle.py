@@ -25,7 +25,7 @@ from orchestrator.spec.base import digest as digest_of
 from orchestrator.spec.finishing import instruction_file
 from orchestrator.spec.scripts import Script
 from orchestrator.spec.task import Task
-from orchestrator.spec.user import UserScript
+from orchestrator.spec.user import UserScript, user_prompt
 from orchestrator.spec.world import World
 
 MAX_BUNDLE_BYTES = 1 << 30
@@ -311,6 +311,8 @@ class Parts:
 
     user: UserScript | None = None
     """``user.yaml``."""
+    persona: str | None = None
+    """``user.md``."""
     world: World | None = None
     """``world/tools.yaml``."""
 
@@ -378,6 +380,8 @@ def _world(task: Task, folder: Path, reader: Reader, parts: Parts) -> Bundle:
     for name, part in (("user.json", parts.user), ("world.json", parts.world)):
         if part is not None:
             items.append(Item(name, data=canonical_json(part.model_dump(mode="json", by_alias=True))))
+    if parts.persona is not None:
+        items.append(Item("persona.md", data=user_prompt(parts.persona).encode()))
     return Bundle.of(items)
 
 

@@ -29,6 +29,7 @@ ENTRIES = (
     "environment",
     "golden",
     "user.yaml",
+    "user.md",
 )
 """What may stand at the top of a task's folder."""
 
@@ -194,6 +195,7 @@ def _folders(task: TaskFolder) -> Iterator[Problem]:
         (("world",), "world", True),
         (("fixtures", "cassette"), "fixtures", False),
         (("user", "replies"), "user.yaml", False),
+        (("user", "persona"), "user.md", False),
     ]
     for path, area, is_folder in named:
         value = task.document.get(*path)
@@ -232,6 +234,7 @@ def _unused(task: TaskFolder) -> Iterator[Problem]:
         "world": ("world",),
         "fixtures": ("fixtures",),
         "user.yaml": ("user", "replies"),
+        "user.md": ("user", "persona"),
     }
     for name, path in users.items():
         if (task.folder / name).exists() and task.document.get(*path) is None:
@@ -244,8 +247,9 @@ def _unused(task: TaskFolder) -> Iterator[Problem]:
 
 def _area_fault(task: TaskFolder, value: str, area: str, is_folder: bool) -> str | None:
     parts = PurePosixPath(value).parts
-    if parts[:1] != (area,) or (area == "user.yaml" and len(parts) > 1):
-        wanted = f"{area}/ or a folder in it" if is_folder else area if area == "user.yaml" else f"a file in {area}/"
+    is_file = area in {"user.yaml", "user.md"}
+    if parts[:1] != (area,) or (is_file and len(parts) > 1):
+        wanted = f"{area}/ or a folder in it" if is_folder else area if is_file else f"a file in {area}/"
         return f"{value!r} must be {wanted}; other folders belong to other audiences"
     place = task.folder.joinpath(*parts)
     if is_folder:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from orchestrator.errors import Problem, SpecError, near_path, nearest
@@ -21,7 +21,7 @@ from orchestrator.spec.solutions import wrong_solutions
 from orchestrator.spec.submission import Submission
 from orchestrator.spec.suite import Suite
 from orchestrator.spec.task import Task
-from orchestrator.spec.user import UserScript
+from orchestrator.spec.user import MOST_PERSONA, UserScript
 from orchestrator.spec.world_file import world_file
 from orchestrator.spec.yaml import Document
 
@@ -139,8 +139,9 @@ def _task(folder: Path, suite: Document | None, lock: ImageLock | None, problems
     if isinstance(document.data, dict):
         found += crosscheck(around)
         wrong = wrong_solutions(folder, shown, around.ids(), found)
-    parts = Parts(_user(around, found), world_file(around, found))
+    parts = Parts(user=_user(around, found), persona=_persona(around, found), world=world_file(around, found))
     found += check_cassette(around, parts.world)
+    found += _unknown_calls(around, parts)
     if found or task is None:
         problems += found
         return None
@@ -173,6 +174,32 @@ def _user(task: TaskFolder, problems: list[Problem]) -> UserScript | None:
     if script is not None:
         problems += unknown_replies(task, [reply.id for reply in script.replies])
     return script
+
+
+def _unknown_calls(task: TaskFolder, parts: Parts) -> Iterator[Problem]:
+    """Find the tools that replies of the user call and that the user does not have in the world."""
+    known = [] if parts.world is None else [tool.name for tool in parts.world.tools if tool.caller == "user"]
+    for number, reply in enumerate(() if parts.user is None else parts.user.replies):
+        if reply.call is not None and reply.call.tool not in known:
+            there = f"; there are {', '.join(known)}" if known else "; the world has none with caller: user"
+            message = f"the user has no tool {reply.call.tool!r}{nearest(reply.call.tool, known)}{there}"
+            yield Problem(f"{task.shown}/user.yaml", field=f"replies[{number}].call.tool", message=message)
+
+
+def _persona(task: TaskFolder, problems: list[Problem]) -> str | None:
+    """Return what ``user.md`` says; None, and what is wrong, when it cannot be used."""
+    path = task.folder / "user.md"
+    if task.document.get("user", "persona") is None or not path.is_file():
+        return None
+    try:
+        text = path.read_bytes().decode()
+    except UnicodeDecodeError:
+        problems.append(Problem(f"{task.shown}/user.md", message="is not UTF-8 text"))
+        return None
+    if not 0 < len(text.strip()) <= MOST_PERSONA:
+        message = f"must say in 1 to {MOST_PERSONA:,} characters who the user is, and has {len(text.strip()):,}"
+        problems.append(Problem(f"{task.shown}/user.md", message=message))
+    return text
 
 
 def _pinned(task: Task, around: TaskFolder, lock: ImageLock) -> Task:

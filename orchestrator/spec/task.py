@@ -191,20 +191,21 @@ class User(Spec):
     """What the user says first; it stands in the instruction."""
     replies: RelativePath | None = None
     """YAML file with scripted replies."""
-    model: str | None = None
+    model: Annotated[str, StringConstraints(pattern=r"^[^/\s]+/\S+$")] | None = None
     """``provider/name`` of the model that plays the user."""
+    persona: Literal["user.md"] | None = None
+    """File beside ``task.yaml`` that says to the model who the user is, what they want and what they know."""
     max_turns: int = Field(default=12, gt=0, le=100)
     """Questions that the user answers, at most."""
 
     @model_validator(mode="after")
     def _one_mode(self) -> User:
-        wanted, other = ("replies", "model") if self.mode == "scripted" else ("model", "replies")
-        if getattr(self, wanted) is None:
-            msg = f"mode {self.mode!r} needs {wanted!r}"
-            raise ValueError(msg)
-        if getattr(self, other) is not None:
-            msg = f"{other!r} is not for mode {self.mode!r}"
-            raise ValueError(msg)
+        scripted, model = ("replies",), ("model", "persona")
+        wanted, others = (scripted, model) if self.mode == "scripted" else (model, scripted)
+        problems = [f"mode {self.mode!r} needs {name!r}" for name in wanted if getattr(self, name) is None]
+        problems += [f"{name!r} is not for mode {self.mode!r}" for name in others if getattr(self, name) is not None]
+        if problems:
+            raise ValueError("; ".join(problems))
         return self
 
 

@@ -33,6 +33,11 @@ _FAILED_AT_THE_GATEWAY: dict[str | None, Decision] = {
     "model_api_error": Decision(
         "model_api_error", "model_api_error", "the model provider could not be reached or kept failing; see `logs`"
     ),
+    "user_simulator_error": Decision(
+        "user_simulator_error",
+        "user_simulator_error",
+        "the model that plays the user could not be reached or kept failing; see `logs`",
+    ),
     "infra_lost": Decision("infra_lost", _GATEWAY, "the gateway died while it did something for the agent; see `logs`"),
 }
 

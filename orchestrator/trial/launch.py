@@ -38,6 +38,7 @@ def request(run: str, planned: PlannedTrial, launch: int, crew: Crew) -> LaunchR
         scripts=planned.agent.scripts,
         world=planned.task.bundles.world,
         user=planned.task.user,
+        user_price=None if planned.task.user_price is None else planned.task.user_price.price,
         now=planned.task.environment.now,
         egress=(*egress_rules(planned.task.environment.network), *planned.agent.agent.reaches),
         bundles=_fetched(planned),

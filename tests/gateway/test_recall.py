@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.errors import StoreError
-from orchestrator.gateway.ask import ScriptedUser, ask_tool
+from orchestrator.gateway.ask import ScriptedUser, Talk, ask_tool
 from orchestrator.gateway.body import Pool
 from orchestrator.gateway.calls import Timing
 from orchestrator.gateway.config import GatewayConfig
@@ -59,7 +59,7 @@ def made(trajectory):
     config = GatewayConfig(folder=Path("/nowhere"), socket="s", door="d", admin_token="t")  # type: ignore[arg-type]
     launch = Launch(BODY, trajectory, {}, config, Pool(1 << 20))
     launch.tools.add(finish_tool(launch))
-    launch.tools.add(ask_tool(launch, ScriptedUser(USER), 2))
+    launch.tools.add(ask_tool(Talk(launch, ScriptedUser(USER), 2)))
     return launch
 
 

@@ -115,17 +115,36 @@ def test_the_replies_are_the_gateways_and_the_opening_is_the_agents(suite: Path)
     assert "Yes." not in text
 
 
-def test_a_user_that_a_model_plays_is_refused_by_name(suite: Path) -> None:
-    scripted = load_task(suite / "one").task
-    assert not any("user" in line for line in task_refusals(scripted))
+def test_a_user_that_a_model_plays_has_a_persona_in_the_gateways_bundle(suite: Path) -> None:
     file = suite / "one/task.yaml"
-    file.write_text(
-        FILES["one/task.yaml"].replace("replies: user.yaml", "model: openai/x").replace("scripted", "model")
-    )
+    raw = FILES["one/task.yaml"].replace("scripted", "model")
+    file.write_text(raw)
+    with pytest.raises(SpecError) as caught:
+        load_task(suite / "one")
+    for words in ("mode 'model' needs 'model'", "mode 'model' needs 'persona'", "'replies' is not for mode 'model'"):
+        assert words in str(caught.value)
+    file.write_text(raw.replace("replies: user.yaml", "model: openai/x, persona: user.md"))
     (suite / "one/user.yaml").unlink()
-    assert "user.mode 'model' is not run by this version; use 'scripted'" in task_refusals(
-        load_task(suite / "one").task
-    )
+    with pytest.raises(SpecError, match=r"there is no file small/one/user\.md"):
+        load_task(suite / "one")
+    (suite / "one/user.md").write_text("  \n")
+    with pytest.raises(SpecError, match=r"small/one/user.md: must say in 1 to 20,000 characters"):
+        load_task(suite / "one")
+    (suite / "one/user.md").write_text("You are {Ann}, and want a refund.\n")
+    loaded = load_task(suite / "one")
+    assert not any("user" in line for line in task_refusals(loaded.task))
+    [persona] = [item for item in loaded.bundles.world.items if item.path == "persona.md"]
+    assert b"You are {Ann}, and want a refund." in b"".join(persona.chunks())
+    assert not [item for item in loaded.bundles.sandbox.items if "persona" in item.path]
+
+
+def test_a_reply_calls_only_what_the_user_has(suite: Path) -> None:
+    reply = "replies:\n  - {id: all, mentions: [[all]], say: Yes., call: {tool: restart}}\n"
+    (suite / "one/user.yaml").write_text(reply)
+    found = "small/one/user.yaml: replies[0].call.tool: the user has no tool 'restart'; the world has none with caller: user"
+    with pytest.raises(SpecError) as caught:
+        load_task(suite / "one")
+    assert found in str(caught.value)
 
 
 def test_no_text_makes_a_pattern_slow() -> None:
