@@ -7,6 +7,7 @@ that are linked statically see the real clock, and so does whoever takes the lib
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -39,8 +40,11 @@ def told(now: datetime) -> dict[str, str]:
 
 
 def shown(offset: float, library: str = INSIDE) -> Mapping[str, str]:
-    """Return the variables by which dynamically linked programs see another clock; ``offset``: seconds from the real one."""
-    return {"LD_PRELOAD": library, "FAKETIME": f"{round(offset):+d}", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+    """Return the variables by which dynamically linked programs see another clock; ``offset``: seconds from the real one.
+
+    It is rounded up: no program sees a time before that at which the clock begins.
+    """
+    return {"LD_PRELOAD": library, "FAKETIME": f"{math.ceil(offset):+d}", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
 
 
 def library(real: float) -> Path | None:

@@ -28,7 +28,7 @@ def test_programs_are_told_the_time_in_utc() -> None:
     assert clock.told(elsewhere) == {"ORCHESTRATE_NOW": "2026-03-02T09:00:00Z", "SOURCE_DATE_EPOCH": "1772442000"}
 
 
-@pytest.mark.parametrize(("offset", "word"), [(-90.4, "-90"), (3600, "+3600")])
+@pytest.mark.parametrize(("offset", "word"), [(-90.4, "-90"), (-90.6, "-90"), (3600, "+3600"), (0.2, "+1")])
 def test_the_clock_goes_on_from_where_it_begins(offset: float, word: str) -> None:
     assert clock.shown(offset)["FAKETIME"] == word
 
