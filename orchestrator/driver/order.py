@@ -277,6 +277,7 @@ def manifest_task(loaded: LoadedTask, samples: int | None, image_id: str | None)
             graders=loaded.bundles.graders.digest,
             solutions={name: bundle.digest for name, bundle in loaded.bundles.solutions.items()},
         ),
+        memory=None if (memory := loaded.bundles.memory) is None else memory.digest,
     )
 
 

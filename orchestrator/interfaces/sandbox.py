@@ -164,6 +164,9 @@ class SandboxSpec:
     """Current folder of the program; also where the workspace is. Frozen paths below it are named ``workspace/…``."""
     now: datetime | None = None
     """Where its clock begins; None: the real one. Where its programs see it, the sandbox has the label ``clock: frozen``."""
+    watched: tuple[str, ...] = ()
+    """Folders that are read-only: an attempt to write there is the finding ``memory_write`` where the sandbox has the label
+    ``memory: watched``."""
     inputs: tuple[Input, ...] = ()
     """Folders laid before the start, in order."""
     bundled: tuple[BundledInput, ...] = ()

@@ -73,6 +73,8 @@ class ManifestTask(Record):
     """Trials per agent in this run."""
     bundles: Bundles
     """Digests by audience."""
+    memory: str | None = None
+    """Tree digest (``sha256:…``) of what its agent is said to remember; None: nothing."""
 
 
 class ManifestAgent(Record):

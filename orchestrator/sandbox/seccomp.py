@@ -14,7 +14,7 @@ Source of the numbers: the kernel's ``arch/x86/entry/syscalls/syscall_64.tbl`` a
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 _LOAD, _JUMP_EQ, _JUMP_GE, _JUMP_SET, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
@@ -155,6 +155,81 @@ _MACHINES = {
         | {"setxattr": 5, "lsetxattr": 6, "fsetxattr": 7, "removexattr": 14, "lremovexattr": 15, "fremovexattr": 16},
     ),
 }
+
+
+_NOTIFY = 0x7FC00000
+_WRITES = 0o1 | 0o2 | 0o100 | 0o1000  # O_WRONLY, O_RDWR, O_CREAT, O_TRUNC
+_OPENS = {"open": 1, "openat": 2}
+"""Place of the flags among the arguments of calls that open."""
+_SECCOMP = {"x86_64": 317, "aarch64": 277}
+_NAMES, _FILES = False, True  # whether a link at the end of the path is followed
+_BY_PATH: dict[str, tuple[bool, tuple[tuple[int | None, int], ...], int | None, int | None]] = {
+    "open": (_FILES, ((None, 0),), 2, None),
+    "creat": (_FILES, ((None, 0),), 85, None),
+    "truncate": (_FILES, ((None, 0),), 76, 45),
+    "mkdir": (_NAMES, ((None, 0),), 83, None),
+    "rmdir": (_NAMES, ((None, 0),), 84, None),
+    "unlink": (_NAMES, ((None, 0),), 87, None),
+    "rename": (_NAMES, ((None, 0), (None, 1)), 82, None),
+    "link": (_NAMES, ((None, 1),), 86, None),
+    "symlink": (_NAMES, ((None, 1),), 88, None),
+    "mknod": (_NAMES, ((None, 0),), 133, None),
+    "chmod": (_FILES, ((None, 0),), 90, None),
+    "chown": (_FILES, ((None, 0),), 92, None),
+    "lchown": (_NAMES, ((None, 0),), 94, None),
+    "utime": (_FILES, ((None, 0),), 132, None),
+    "utimes": (_FILES, ((None, 0),), 235, None),
+    "futimesat": (_FILES, ((0, 1),), 261, None),
+    "setxattr": (_FILES, ((None, 0),), 188, 5),
+    "lsetxattr": (_NAMES, ((None, 0),), 189, 6),
+    "removexattr": (_FILES, ((None, 0),), 197, 14),
+    "lremovexattr": (_NAMES, ((None, 0),), 198, 15),
+    "openat": (_FILES, ((0, 1),), 257, 56),
+    "openat2": (_FILES, ((0, 1),), 437, 437),
+    "mkdirat": (_NAMES, ((0, 1),), 258, 34),
+    "mknodat": (_NAMES, ((0, 1),), 259, 33),
+    "unlinkat": (_NAMES, ((0, 1),), 263, 35),
+    "renameat": (_NAMES, ((0, 1), (2, 3)), 264, 38),
+    "renameat2": (_NAMES, ((0, 1), (2, 3)), 316, 276),
+    "linkat": (_NAMES, ((2, 3),), 265, 37),
+    "symlinkat": (_NAMES, ((1, 2),), 266, 36),
+    "fchmodat": (_FILES, ((0, 1),), 268, 53),
+    "fchmodat2": (_FILES, ((0, 1),), 452, 452),
+    "fchownat": (_FILES, ((0, 1),), 260, 54),
+    "utimensat": (_FILES, ((0, 1),), 280, 88),
+}
+"""Calls that write by a path: whether a link at its end is followed, where folder and path are among the arguments, the numbers."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What is needed to see that programs try to write."""
+
+    code: bytes
+    """The filter that asks, as bytes of ``struct sock_filter``."""
+    calls: Mapping[int, tuple[str, bool, tuple[tuple[int | None, int], ...]]]
+    """Number of a call to its name, whether it follows a link at the end of the path, and where folder and path are among its arguments."""
+    seccomp: int
+    """Number of the call that installs filters."""
+
+
+def watched(machine: str) -> Watched:
+    """Return what shows calls that write by a path to a listener; all others go on. Raises KeyError for an unknown machine."""
+    calls = {
+        number: (name, follows, places)
+        for name, (follows, places, *numbers) in _BY_PATH.items()
+        if (number := numbers[machine != "x86_64"]) is not None
+    }
+    audit = _MACHINES[machine].audit
+    code = [_line(_LOAD, _ARCH), _line(_JUMP_EQ, audit, 1, 0), _line(_RETURN, _ALLOW), _line(_LOAD, _NUMBER)]
+    for number, (name, _, _) in calls.items():
+        flags = _OPENS.get(name)
+        if flags is None:
+            code += [_line(_JUMP_EQ, number, 0, 1), _line(_RETURN, _NOTIFY)]
+            continue
+        code += [_line(_JUMP_EQ, number, 0, 4), _line(_LOAD, _ARG0 + 8 * flags), _line(_JUMP_SET, _WRITES, 0, 1)]
+        code += [_line(_RETURN, _NOTIFY), _line(_RETURN, _ALLOW)]
+    return Watched(b"".join([*code, _line(_RETURN, _ALLOW)]), calls, _SECCOMP[machine])
 
 
 def machines() -> tuple[str, ...]:

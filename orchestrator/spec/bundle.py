@@ -283,6 +283,12 @@ class TaskBundles:
     build: str | None = None
     """Digest of the folder that the image is built from. No audience gets it; the task's digest depends on it."""
 
+    @property
+    def memory(self) -> Bundle | None:
+        """What the agent is said to remember, a part of ``sandbox``; None: nothing."""
+        items = [item for item in self.sandbox.items if item.path == "memory" or item.path.startswith("memory/")]
+        return Bundle.of(items) if items else None
+
     def digests(self) -> dict[str, Any]:
         """Return the tree digests: ``sandbox``, ``world``, ``graders`` as texts, ``solutions`` by name."""
         return {

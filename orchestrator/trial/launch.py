@@ -91,6 +91,7 @@ def _common(
         command=program.command,
         env={**program.env, **({} if environment.now is None else told(environment.now))},
         now=environment.now,
+        watched=() if planned.task.memory is None else ("/memory",),
         stdin=program.stdin,
         workdir=environment.workdir,
         image=planned.agent.agent.system_image or environment.image,

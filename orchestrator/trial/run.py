@@ -161,10 +161,15 @@ async def _act(
             if not error.spares_none:
                 await crew.hold()  # one that was cut off from all has lost the run: its sandboxes are the next driver's
             raise
-        unsure = {} if planned.task.environment.now is None else {"clock": "partial"}
-        labels = {**crew.labels, **unsure, **sandbox.labels}
+        labels = {**crew.labels, **_unsure(planned), **sandbox.labels}
         observed = _Observed(ending, seal, frozen, registered, labels, cancelled)
         return await _commit(planned, await _outcome(run, planned, launch, crew, observed), crew)
+
+
+def _unsure(planned: PlannedTrial) -> dict[str, str]:
+    """Return what the trial has where its sandbox does not say that it has more."""
+    found = {} if planned.task.environment.now is None else {"clock": "partial"}
+    return found if planned.task.memory is None else {**found, "memory": "unwatched"}
 
 
 async def _until_dead(

@@ -121,3 +121,6 @@ def test_a_task_with_a_clock_is_the_same_on_another_day(orchestrate, suite: Path
     manifests = [json.loads(path.read_text()) for path in sorted(tmp_path.rglob("manifest.json"))]
     days = {each["created_at"][:10] for each in manifests}
     assert len(days) == 2
+    [remembered] = {task["memory"] for each in manifests for task in each["tasks"]}
+    assert remembered.startswith("sha256:")
+    assert "memory: watched" in orchestrate("show", "later", "invoices-overdue").stdout

@@ -35,7 +35,10 @@ NUMBERS = {
 
 
 def decide(machine: str, number: int, *arguments: int, arch: int | None = None) -> int:
-    code = seccomp.program(machine)
+    return decided_by(seccomp.program(machine), machine, number, *arguments, arch=arch)
+
+
+def decided_by(code: bytes, machine: str, number: int, *arguments: int, arch: int | None = None) -> int:
     lines = [struct.unpack("=HBBI", code[at : at + 8]) for at in range(0, len(code), 8)]
     data = struct.pack(
         "=IIQ6Q", number, ARCH[machine] if arch is None else arch, 0, *(*arguments, *[0] * (6 - len(arguments)))
@@ -95,3 +98,20 @@ def test_other_architectures_are_killed(machine):
 
 def test_x32_is_killed():
     assert decide("x86_64", 0x40000000) == KILL
+
+
+@pytest.mark.parametrize("machine", seccomp.machines())
+def test_calls_that_write_by_a_path_are_shown_and_no_others(machine):
+    watched = seccomp.watched(machine)
+    numbers = {name: number for number, (name, _, _) in watched.calls.items()}
+
+    def shown(number: int, *arguments: int) -> bool:
+        found = decided_by(watched.code, machine, number, *arguments)
+        assert found in {ALLOW, 0x7FC00000}
+        return found != ALLOW
+
+    assert all(shown(numbers[name]) for name in ("openat2", "mkdirat", "unlinkat", "renameat2", "linkat", "utimensat"))
+    assert not any(shown(NUMBERS[machine][name]) for name in ("read", "clone", "mount"))
+    flags = {0: False, 0o1: True, 0o2: True, 0o100: True, 0o1000: True, 0o2000000: False}
+    assert {each: shown(numbers["openat"], 0, 0, each) for each in flags} == flags
+    assert {number for number in range(512) if shown(number, *[0o3] * 6)} == set(watched.calls)

@@ -179,6 +179,24 @@ def test_the_whole_workspace_is_there_byte_for_byte(suite: Path) -> None:
     assert {item.path.split("/")[0] for item in sandbox.items} == {"workspace", "memory", "task"}
 
 
+def test_memory_has_a_digest_of_its_own(suite: Path) -> None:
+    before = load_task(suite / "one").bundles.memory
+    assert before is not None
+    assert [item.path for item in before.items] == ["memory/notes.md"]
+    (suite / "one/workspace/src/a.py").write_text("other")
+    same = load_task(suite / "one").bundles.memory
+    assert same is not None
+    assert same.digest == before.digest
+    (suite / "one/memory/notes.md").write_text("other")
+    other = load_task(suite / "one").bundles.memory
+    assert other is not None
+    assert other.digest != before.digest
+    file = suite / "one/task.yaml"
+    file.write_text(file.read_text().replace("environment:\n  memory: memory/\n", ""))
+    shutil.rmtree(suite / "one/memory")
+    assert load_task(suite / "one").bundles.memory is None
+
+
 @pytest.mark.parametrize(
     "by_product", ["__pycache__/a.txt", "a.pyc", ".DS_Store", ".git/HEAD", "a.py~", ".a.py.swp", ".#lock", "#a#"]
 )

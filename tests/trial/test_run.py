@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -330,14 +332,14 @@ class Passes:
         return None
 
 
-def test_a_launch_that_an_earlier_driver_was_asked_to_stop_is_launched_again(tmp_path: Path) -> None:
+def adopting_crew(store: Path) -> Crew:
     unused, sandboxes = cast("Any", None), Adopting()
 
     def render(*_: object) -> AgentProgram:
         return AgentProgram(command=("true",))
 
-    crew = Crew(
-        store=FileStore(tmp_path),
+    return Crew(
+        store=FileStore(store),
         bundles=unused,
         sandboxes=cast("Any", sandboxes),
         gateway=cast("Any", Knows(seals=True)),
@@ -349,9 +351,21 @@ def test_a_launch_that_an_earlier_driver_was_asked_to_stop_is_launched_again(tmp
         hold=at_once,
         allowance=Unlimited(),
     )
-    end = asyncio.run(run_trial("r", planned(), crew, asyncio.Event()))  # of one launch that may be lost
+
+
+def test_a_launch_that_an_earlier_driver_was_asked_to_stop_is_launched_again(tmp_path: Path) -> None:
+    once = planned()  # of one launch that may be lost
+    end = asyncio.run(run_trial("r", once, adopting_crew(tmp_path), asyncio.Event()))
     assert (end.outcome.launch, end.outcome.outcome_class) == (2, "result")
     assert sorted(path.name for path in tmp_path.rglob("?.json")) == ["1.json", "2.json"]
+
+
+def test_what_a_sandbox_does_not_promise_is_labelled(tmp_path: Path) -> None:
+    trial = planned()
+    environment = trial.task.environment.model_copy(update={"now": datetime(2026, 3, 2, tzinfo=UTC)})
+    task = trial.task.model_copy(update={"environment": environment, "memory": f"sha256:{'0' * 64}"})
+    end = asyncio.run(run_trial("r", replace(trial, task=task), adopting_crew(tmp_path), asyncio.Event()))
+    assert end.outcome.labels == {"clock": "partial", "memory": "unwatched"}
 
 
 class Stoppable(Watched):

@@ -11,6 +11,7 @@ import base64
 import errno
 import os
 import platform
+import stat
 import sys
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -97,7 +98,7 @@ class BubblewrapBackend(OnThisMachine):
             self._libraries = (await asyncio.to_thread(clock.library, time.time()),)
         return self._libraries[0]
 
-    def _specification(self, spec: SandboxSpec, library: Path | None) -> dict[str, Any]:
+    def _specification(self, spec: SandboxSpec, library: Path | None = None) -> dict[str, Any]:
         common = common_specification(spec)
         problem = host.workdir_problem(spec.workdir)
         if problem:
@@ -124,8 +125,18 @@ class BubblewrapBackend(OnThisMachine):
             "links": links,
             "masks": masks,
             "etc": etc_files(AGENT_ID),
+            "watch": None if not spec.watched else _watch(spec.watched),
             "seccomp": base64.b64encode(seccomp.program(platform.machine())).decode(),
         }
+
+
+def _watch(places: Iterable[str]) -> dict[str, Any] | None:
+    """Return what the keeper needs to see attempts to write there; None: it cannot, since bwrap has to gain rights here."""
+    if host.bwrap().stat().st_mode & stat.S_ISUID:
+        return None
+    shown = seccomp.watched(platform.machine())
+    code = base64.b64encode(shown.code).decode()
+    return {"filter": code, "calls": shown.calls, "seccomp": shown.seccomp, "places": [*places]}
 
 
 def explain(message: str) -> str:

@@ -25,8 +25,9 @@ class BubblewrapLaunch:
         limits = spec["limits"]
         self._spec = spec
         self._program: Program | None = None
+        ours = 3 if spec["watch"] else 2
         self.group = cgroup.make(
-            spec["name"], {"memory": limits["memory_total"], "pids": limits["processes"] + 2, "cpu": limits["cpu"]}
+            spec["name"], {"memory": limits["memory_total"], "pids": limits["processes"] + ours, "cpu": limits["cpu"]}
         )
         self.stage = Stage(spec)
 

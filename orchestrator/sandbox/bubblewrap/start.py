@@ -17,6 +17,7 @@ import select
 import time
 
 from orchestrator.sandbox.keeper import linux
+from orchestrator.sandbox.keeper.attempts import Attempts, hand_over
 from orchestrator.sandbox.keeper.child import arrange, be_plain, memory_file
 from orchestrator.sandbox.keeper.door import open_door
 from orchestrator.sandbox.keeper.program import KeeperError, Program, Tail, kill_namespace, parent, readable
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 SETUP_SECONDS = 60.0
 """Longest time until bwrap has made the sandbox."""
 _SIGKILL = 9
+_TELLER = 12
+"""The descriptor by which bwrap's process hands over what it may not keep."""
 _REPORT_SECONDS = 0.2
 
 
@@ -39,11 +42,13 @@ class BwrapProgram(Program):
 
     own_processes = 1  # bwrap's own first process
 
-    def __init__(self, bwrap: int, output: Tail, gate: _socket.socket) -> None:
+    def __init__(self, bwrap: int, output: Tail, gate: _socket.socket, attempts: Attempts | None) -> None:
         super().__init__(output)
         self._bwrap = bwrap
         self._gate = gate
         self._status: int | None = None
+        self._attempts = attempts
+        self._found: list[tuple[str, str]] | None = []
 
     def release(self) -> None:
         """Open the gate: the program starts. Raises OSError."""
@@ -68,6 +73,8 @@ class BwrapProgram(Program):
             self._gate.close()
             while self.output.read():
                 pass
+            if self._attempts is not None:
+                self._found = self._attempts.found()
 
     def exit(self) -> tuple[int | None, int | None]:
         """Return exit code and signal of the program, one of them None, once it is closed."""
@@ -77,6 +84,13 @@ class BwrapProgram(Program):
             code = os.waitstatus_to_exitcode(self._status or 0)
             return (None, code - 128) if 128 < code <= 192 else (None, 9) if code < 0 else (code, None)
         return (None, status & 0x7F) if status & 0x7F else (status >> 8, None)
+
+    def findings(self) -> list[tuple[str, str]]:
+        """Return what was tried on folders that are watched, once it is closed. Raises KeeperError when that was not seen to the end."""
+        if self._found is None:
+            msg = "the process that looks for attempts to write has failed, so the program was refused what it may do"
+            raise KeeperError(msg, "sandbox_watch")
+        return self._found
 
     def wait_at_gate(self) -> int:
         """Return the process id of the shell at the gate. Raises KeeperError when bwrap does not get there."""
@@ -154,18 +168,23 @@ def start(spec: dict[str, Any], stage: Stage, group: Group) -> BwrapProgram:
         descriptors[0] = memory_file("stdin", binascii.a2b_base64(spec["stdin"]))
     if spec["channel"] is not None:
         descriptors[3] = spec["channel"]
+    attempts = Attempts(spec["watch"], group) if spec["watch"] else None
+    if attempts is not None:
+        descriptors[_TELLER] = attempts.teller
     bwrap = os.fork()
     if bwrap == 0:
         _become(stage, group, spec, descriptors, arguments[end:])
     theirs.detach()
     for descriptor in set(descriptors.values()):
         os.close(descriptor)
-    program = BwrapProgram(bwrap, Tail(reader, spec["limits"]["output"]), ours)
+    program = BwrapProgram(bwrap, Tail(reader, spec["limits"]["output"]), ours, attempts)
     try:
         pid = program.wait_at_gate()
         program.command = os.pidfd_open(pid)
         program.first_pid = parent(pid)
         program.first = os.pidfd_open(program.first_pid)
+        if attempts is not None and attempts.sees():
+            program.labels = {"memory": "watched"}
         if spec["door"] is not None:
             open_door(spec["door"], pid)
     except BaseException:
@@ -178,13 +197,15 @@ def _become(stage: Stage, group: Group, spec: dict[str, Any], descriptors: dict[
     """In the forked child: take limits, user and descriptors, and become bwrap. Never returns."""
     try:
         group.join()
-        arrange(descriptors)
+        arrange(descriptors, own=(_TELLER,))
         be_plain()
         _limit_processes(spec, group, shared=stage.user is None)
         if stage.user is not None:
             os.setgroups([])
             os.setresgid(stage.user, stage.user, stage.user)
             os.setresuid(stage.user, stage.user, stage.user)
+        if spec["watch"]:
+            hand_over(_TELLER, binascii.a2b_base64(spec["watch"]["filter"]), spec["watch"]["seccomp"])
         os.chdir("/")
         os.execve(stage.bwrap, ["bwrap", "--args", "10", *command], {})  # noqa: S606 - bwrap itself, no shell wanted
     except OSError as error:
@@ -196,7 +217,8 @@ def _become(stage: Stage, group: Group, spec: dict[str, Any], descriptors: dict[
 def _limit_processes(spec: dict[str, Any], group: Group, *, shared: bool) -> None:
     if "pids" not in group.controllers:
         # Counted for the sandbox's user, or in the keeper's own user namespace: two processes of bwrap, and in the latter the keeper.
-        most = spec["limits"]["processes"] + (3 if shared else 2)
+        # So is what looks for attempts to write.
+        most = spec["limits"]["processes"] + ((4 if spec["watch"] else 3) if shared else 2)
         hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(resource.RLIMIT_NPROC, (most, most))

@@ -28,6 +28,8 @@ TERMINALS = 64
 
 _SYS_OPENAT2 = 437  # the same on every architecture
 _MNT_DETACH = 2
+_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
+_NEW_LISTENER, _WAIT_KILLABLE = 8, 32
 _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
 _RESOLVE = 0x01 | 0x02 | 0x04 | 0x08  # no mount crossed, no magic link, no symbolic link, nothing above the root
 _PIDFD_GET_INFO = 0xC040FF0B  # _IOWR(0xFF, 11, struct pidfd_info), whose first version has 64 bytes
@@ -77,6 +79,28 @@ def filter_calls(code: bytes) -> None:
     kept = ctypes.create_string_buffer(code, len(code))
     program = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(kept))
     prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.create_string_buffer(program, len(program)))
+
+
+def listen_to_calls(code: bytes, seccomp: int) -> int:
+    """Put the calling thread behind a filter that asks, for good, and return the descriptor that is asked. Raises OSError.
+
+    ``code``: bytes of ``struct sock_filter``; ``seccomp``: the number of that system call. New privileges are given up.
+    """
+    prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    kept = ctypes.create_string_buffer(code, len(code))
+    program = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(kept))
+    buffer = ctypes.create_string_buffer(program, len(program))
+    try:
+        return call("seccomp", seccomp, 1, _NEW_LISTENER | _WAIT_KILLABLE, buffer)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return call("seccomp", seccomp, 1, _NEW_LISTENER, buffer)  # before Linux 5.19
+
+
+def die_with_parent() -> None:
+    """Let the calling process be killed when its parent ends. Raises OSError."""
+    prctl(_PR_SET_PDEATHSIG, 9)
 
 
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:

@@ -61,6 +61,8 @@ class Program:
         """pidfd of the program."""
         self.first_pid = 0
         """Process id of the namespace's first process, as this machine counts."""
+        self.labels: dict[str, str] = {}
+        """What is seen of it beside its limits."""
 
     def release(self) -> None:
         """Open the gate: the program starts. Raises OSError."""
@@ -72,6 +74,10 @@ class Program:
     def close(self) -> None:
         """Kill everything and wait until it is dead. Harmless when repeated. Raises KeeperError."""
         raise NotImplementedError
+
+    def findings(self) -> list[tuple[str, str]]:
+        """Return what was seen of it beside its limits, once it is closed. Raises KeeperError."""
+        return []
 
     def exit(self) -> tuple[int | None, int | None]:
         """Return exit code and signal of the program, one of them None, once it is closed."""

@@ -86,7 +86,7 @@ class Watch:
         self._refusing_since: float | None = None
         self._refused_last = 0.0
         self._sampled: dict[str, str] = {}
-        self.labels = limits_labels(group.controllers)
+        self.labels = {**limits_labels(group.controllers), **program.labels}
         """What the limits do not promise in full."""
 
     def until_end(self) -> dict[str, Any] | None:
@@ -205,6 +205,7 @@ class Watch:
     def _findings(self) -> list[tuple[str, str]]:
         found = [*self._sampled.items()]
         kills, refused = self._group.oom_kills(), self._group.refused_forks()
+        found += [] if kills else self._program.findings()
         if kills:
             found.append(("oom_kill", f"the kernel killed {kills} process{'es' if kills > 1 else ''} for memory"))
         if refused:
