@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import os
 import platform
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sandbox_world import Seen, run
+from sandbox_world import Seen, run, spec_of
 
 from orchestrator.interfaces import Input
 from orchestrator.sandbox import seccomp
+from orchestrator.sandbox.bubblewrap.backend import BubblewrapBackend
 from orchestrator.sandbox.keeper.attempts import MOST_PATHS
 
+needs_python = pytest.mark.skipif(not Path("/usr/bin/python3").exists(), reason="needs a Python that everybody may run")
 TRIES = {
     "echo x > /memory/notes.md": "'/memory/notes.md'",
     "echo x > /memory/new.md": "'/memory/new.md'",
@@ -118,3 +128,48 @@ def test_a_tree_that_is_killed_in_the_midst_of_attempts_is_gone(memory: Path) ->
     )
     assert seen.ending.cause == "wall_clock"
     assert len(attempts(seen)) == 3
+
+
+@contextmanager
+def keeper(memory: Path, script: str, **user: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """A keeper of its own, by any user, whose sandbox runs."""
+    folders = (Input(source=memory, target="/memory"),)
+    spec = BubblewrapBackend()._specification(spec_of("sh", "-c", script, inputs=folders, watched=("/memory",)))
+    code = "import sys; sys.path.append(sys.argv[1]); from orchestrator.sandbox.bubblewrap.keeper import main; sys.exit(main())"
+    words = ["/usr/bin/python3", "-I", "-S", "-c", code, str(Path(__file__).resolve().parents[2])]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **user) as process:
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(spec).encode() + b"\n")
+        process.stdin.flush()
+        yield process
+        process.stdin.close()
+
+
+def event(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    assert process.stdout is not None
+    found: dict[str, Any] = json.loads(process.stdout.readline())
+    return found
+
+
+@needs_python
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become nobody")
+def test_a_keeper_of_an_ordinary_user_sees_them_too() -> None:
+    with tempfile.TemporaryDirectory(prefix="o-") as folder:
+        Path(folder).chmod(0o755)
+        with keeper(Path(folder), "echo x > /memory/a", user=65534, group=65534, extra_groups=[]) as process:
+            assert event(process)["labels"]["memory"] == "watched"
+            assert ["memory_write", "openat '/memory/a'"] in event(process)["findings"]
+
+
+@needs_python
+def test_when_nobody_looks_any_more_the_failure_is_ours(memory: Path) -> None:
+    with keeper(memory, "read -r x < /dev/zero") as process:
+        assert event(process)["event"] == "started"
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        [looks] = [pid for pid in children if b"bwrap" not in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]]
+        os.kill(int(looks), signal.SIGKILL)
+        assert process.stdin is not None
+        process.stdin.write(b"stop\n")
+        process.stdin.flush()
+        failed = event(process)
+    assert (failed["event"], failed["cause"]) == ("error", "sandbox_watch")
