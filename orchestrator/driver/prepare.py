@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 
 from orchestrator import wiring
 from orchestrator.driver.builds import with_builds
@@ -58,6 +59,7 @@ def check_order(order: Order, loaded: Loaded, backend: SandboxBackend, settings:
         reasons += _price_refusals(agent, loaded, settings, limits)
     for task in loaded.tasks:
         reasons += _user_refusals(task.task, settings, limits)
+        reasons += _upstream_refusals(task.task, settings)
     refuse(reasons)
 
 
@@ -244,6 +246,29 @@ def too_many(planned: int, limits: InForce) -> list[str]:
         return []
     allowed = f"{planned:,} trials are planned, and at most {most:,} are allowed ({limits.trials_from})"
     return [f"{allowed}; choose fewer with --tasks, --samples or --agent, or raise that limit"]
+
+
+def _upstream_refusals(task: Task, settings: Settings) -> list[str]:
+    """Return why a task's tool servers cannot be reached. Those whose answers are recorded need not be there."""
+    fixtures = task.fixtures
+    patterns = () if fixtures is None or fixtures.mode == "live" else fixtures.tools
+    found = []
+    for upstream in task.upstream:
+        kind = "http" if upstream.http is not None else "mcp"
+        start = upstream.name if kind == "http" else f"{upstream.name}_"
+        if any(fnmatchcase(start, pattern) for pattern in patterns):
+            continue
+        provider = settings.providers.get(upstream.name)
+        known = [name for name, each in settings.providers.items() if each.type == kind]
+        if provider is None or provider.type != kind:
+            table = f'[providers.{upstream.name}] with type = "{kind}" and base_url'
+            near = nearest(upstream.name, known)
+            found.append(
+                f"task {task.id}: upstream {upstream.name!r} is not configured{near}; add {table} to orchestrate.toml"
+            )
+        elif upstream.name in settings.key_problems:
+            found.append(f"task {task.id}: upstream {upstream.name}: {settings.key_problems[upstream.name]}")
+    return found
 
 
 def _user_refusals(task: Task, settings: Settings, limits: InForce) -> list[str]:

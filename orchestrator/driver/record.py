@@ -34,6 +34,7 @@ from orchestrator.spec.cassette import (
     VERSION,
     Cassette,
     RecordedCall,
+    RecordedTool,
     parse_cassette,
 )
 from orchestrator.spec.files import display, read_document
@@ -111,7 +112,10 @@ def made_cassette(events: Iterable[Event], fixtures: Fixtures, before: Cassette)
     masks = masks_of(fixtures.redact)
     asked: dict[int, Mapping[str, Any]] = {}
     found: list[RecordedCall] = []
+    brought: list[RecordedTool] = []
     for event in events:
+        if event.type == "launch":
+            brought += _brought(event.data.get("tools"), fixtures)
         if event.source != "gateway" or not _is_listed(str(event.data.get("name")), fixtures):
             continue
         if event.type == "tool_call" and event.data["valid"]:
@@ -119,7 +123,15 @@ def made_cassette(events: Iterable[Event], fixtures: Fixtures, before: Cassette)
         elif event.type == "tool_result" and (call := asked.pop(_number(event.data["call"]), None)) is not None:
             found += _recorded(call, event.data, lambda value: redacted(value, masks, _REDACTED))
     calls = [call.model_copy(update={"number": number}) for number, call in enumerate([*kept, *found], 1)]
-    return Cassette(before.tools, tuple(calls))
+    return Cassette(tuple({tool.name: tool for tool in (*before.tools, *brought)}.values()), tuple(calls))
+
+
+def _brought(told: Any, fixtures: Fixtures) -> Iterator[RecordedTool]:
+    """Yield the tools of MCP servers: without the server nothing else knows them."""
+    for each in told if isinstance(told, list) else ():
+        tool = RecordedTool.model_validate_json(orjson.dumps(each))
+        if _is_listed(tool.name, fixtures):
+            yield tool
 
 
 def _number(value: Any) -> int:

@@ -21,6 +21,7 @@ from orchestrator.gateway.findings import printable
 from orchestrator.gateway.launch import Launch
 from orchestrator.gateway.model_list import PATH as MODELS
 from orchestrator.gateway.model_list import list_models
+from orchestrator.gateway.pass_on import UPSTREAM, pass_on
 from orchestrator.gateway.passed_headers import passed_headers
 from orchestrator.gateway.refusal import ErrorShape, Refusal
 from orchestrator.gateway.tokens import TokenMint, bearer
@@ -91,8 +92,8 @@ class AgentSide:
         if not request.raw_path.startswith("/"):
             msg = "only `https` goes through the proxy (CONNECT); plain `http` to other hosts is not passed on"
             raise Refusal(403, "egress_not_allowed", msg, finding=True, close=True)
-        if path == "/mcp":
-            return await _mcp(launch, request)
+        if path == "/mcp" or path.startswith(UPSTREAM):
+            return await (_mcp if path == "/mcp" else pass_on)(launch, request)
         if method == "GET":
             return _get(launch, request)
         dialect = _dialect(path)

@@ -22,13 +22,6 @@ from orchestrator.gateway.refusal import Refusal
 
 log = logging.getLogger(__name__)
 
-_OVER: dict[str | None, str] = {
-    "model_api_error": "the model provider has failed for good; the trial ends now",
-    "user_simulator_error": "the model that plays the user keeps failing, and this trial ends now",
-    "infra_lost": "the gateway was started anew and has lost what it did for this trial, which ends now",
-}
-"""What a launch is told that has ended by a failure of ours."""
-
 
 async def complete(
     launch: Launch,
@@ -42,8 +35,7 @@ async def complete(
     check = partial(dialect.check, body, launch.config.limits.messages, launch.hosted)
     await launch.buffered.pool.aside(size, check)
     route = find_route(launch, dialect, body)
-    if launch.stopped in _OVER:
-        raise Refusal(502, "model_api_error", _OVER[launch.stopped], code=launch.stopped)
+    launch.refuse_when_lost()
     stream = AgentStream(request, launch.meter.left, launch.config.limits.stall_seconds)
     call = MeteredCall(launch, route, ModelCall(dialect, body, route.name, headers), stream, size)
     # The call belongs to the launch, not to the connection: usage counts even when the agent has hung up.

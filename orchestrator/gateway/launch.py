@@ -38,6 +38,13 @@ _LONGEST_NAP = 5.0
 _MOST_REFUSALS = 200
 """Refusals recorded one by one; later ones are only counted."""
 
+_OVER: dict[str | None, str] = {
+    "model_api_error": "the model provider has failed for good; the trial ends now",
+    "user_simulator_error": "the model that plays the user keeps failing, and this trial ends now",
+    "infra_lost": "the gateway was started anew and has lost what it did for this trial, which ends now",
+}
+"""What a launch is told that has ended by a failure of ours."""
+
 RequestFailure = Literal["model_request_error", "context_exhausted", "model_api_error"]
 
 
@@ -48,6 +55,10 @@ class Launch:
 
     world: LaunchWorld | None = None
     """The database of its task's world and the tools over it."""
+    apis: frozenset[str] = frozenset()
+    """HTTP APIs of its task, which are tools as well."""
+    brought: tuple[dict[str, JsonValue], ...] = ()
+    """Tools of MCP servers of its task as they were listed, for who records their answers: ``{name, description, arguments}``."""
     talk: Conversation | None = None
     """With the task's user."""
     user_usage: Usage = NOTHING_USED
@@ -133,7 +144,14 @@ class Launch:
     def record_beginning(self) -> None:
         """Write the first event of its trajectory."""
         facts = self.body.model_dump(mode="json", include={"run", "trial", "launch", "models", "budgets", "seed"})
+        if self.brought:
+            facts["tools"] = list(self.brought)
         self.trajectory.append("launch", "gateway", facts)
+
+    def refuse_when_lost(self) -> None:
+        """Raise Refusal when it has ended by a failure of ours: what its agent does now counts for nothing, and changes nothing."""
+        if self.stopped in _OVER:
+            raise Refusal(502, "model_api_error", _OVER[self.stopped], code=self.stopped)
 
     def start_clock(self) -> None:
         """Start the working clock and watch its limit."""

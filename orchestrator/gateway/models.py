@@ -22,7 +22,7 @@ from orchestrator.settings import ProviderType
 from orchestrator.spec.agent import is_scripted
 from orchestrator.spec.scripts import Script
 
-_TYPES: dict[ProviderType, type[HttpProvider]] = {
+_TYPES: Mapping[ProviderType, type[HttpProvider]] = {
     "openai": HttpProvider,
     "anthropic": AnthropicProvider,
     "bedrock": BedrockProvider,
@@ -39,6 +39,7 @@ class Models:
         self._providers: dict[str, tuple[Provider, Limiter]] = {
             name: (_TYPES[provider.type](name, provider, session), Limiter(provider.concurrency))
             for name, provider in providers.items()
+            if provider.type in _TYPES
         }
         self._scripted = Limiter(1024)
 

@@ -33,6 +33,7 @@ from orchestrator.gateway.wire import LaunchBody, Registered
 from orchestrator.gateway.worlds.engine import WorldEngine
 from orchestrator.gateway.worlds.replay import Recordings, replayed
 from orchestrator.gateway.worlds.tools import open_world, world_tools
+from orchestrator.gateway.worlds.upstreams import Upstreams
 from orchestrator.interfaces import BundleSource, ObjectStore, Trajectory, TrajectoryFactory
 from orchestrator.records.usage import Spending
 
@@ -96,6 +97,7 @@ class Registry:
         """Where calls to models go."""
         self._worlds = WorldEngine(config.world_program, config.folder / "worlds") if config.world_program else None
         self._recordings = Recordings(bundles)
+        self._upstreams = Upstreams(config.providers, bundles, session)
         self.resolve: Resolve = SystemResolver()
         """How names of hosts outside are found."""
 
@@ -312,7 +314,9 @@ class Registry:
             launch.talk = Talk(launch, user, body.user.max_turns)
             launch.tools.add(ask_tool(launch.talk))
         launch.world = world
-        for tool in replayed(launch, recording, () if world is None else world_tools(launch, world)):
+        live = [] if world is None else list(world_tools(launch, world))
+        live += await self._upstreams.tools(launch, body, recording)
+        for tool in replayed(launch, recording, live):
             launch.tools.add(tool)
         launch.egress = Egress(launch, self._config.egress, self.resolve) if body.egress else None
         return launch

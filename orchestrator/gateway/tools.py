@@ -64,6 +64,7 @@ def begin_call(launch: Launch, name: str, arguments: dict[str, Any], via: Via) -
     if tool is None:
         msg = f"there is no tool {printable(name, 60)!r}; GET /tools lists them"
         raise Refusal(404, "unknown_tool", msg)
+    launch.refuse_when_lost()
     if launch.finish is not None:
         msg = f"the trial has been finished as {launch.finish.status!r} before; only the first call counts"
         raise Refusal(409, "already_finished", msg)

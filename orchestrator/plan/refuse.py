@@ -34,7 +34,6 @@ def _placement_refusals(agent: Agent, backend: SandboxBackend) -> list[str]:
 def task_refusals(task: Task) -> list[str]:
     """Return one sentence for each part of the task that this version does not run. Empty: it runs all of it."""
     present: Sequence[tuple[str, object]] = (
-        ("upstream", task.upstream),
         ("tools.allow", task.tools.allow),
         ("trace", task.trace),
         ("judges", task.judges),

@@ -23,8 +23,8 @@ MOST_IN_FLIGHT = 20_000
 """Trials that one driver may run at one time on a cluster."""
 
 
-ProviderType = Literal["openai", "anthropic", "bedrock"]
-"""The APIs that providers speak."""
+ProviderType = Literal["openai", "anthropic", "bedrock", "http", "mcp"]
+"""The APIs that providers speak; ``http`` and ``mcp`` are tool servers of tasks (``upstream``), not providers of models."""
 ProviderEndpoint = Literal["chat", "responses", "messages", "embeddings"]
 """Shapes of calls to models."""
 

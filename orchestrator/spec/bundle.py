@@ -361,7 +361,14 @@ def _area(reader: Reader, folder: Path, relative: str, area: str) -> Path | None
 def _sandbox(task: Task, folder: Path, reader: Reader) -> Bundle:
     reader.size = 0
     has_tools = task.world is not None or bool(task.upstream) or task.fixtures is not None
-    text = instruction_file(task.instruction, task.budgets, task.user, now=task.environment.now, has_tools=has_tools)
+    text = instruction_file(
+        task.instruction,
+        task.budgets,
+        task.user,
+        now=task.environment.now,
+        has_tools=has_tools,
+        apis=[each.name for each in task.upstream if each.http],
+    )
     items = [Item("task/instruction.md", data=text)]
     wanted = {"workspace": task.environment.workspace, "memory": task.environment.memory}
     for area in SANDBOX_AREAS:

@@ -6,6 +6,7 @@ checks, and a change of the text is a change of ``FINISHING_VERSION`` and of eve
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from orchestrator.spec.task import Budgets, User
@@ -37,6 +38,11 @@ _TOOLS = """\
 Beside your own there are tools of the environment. They are offered by MCP (streamable HTTP) at `$ORCHESTRATE_GATEWAY/mcp`. Without MCP,
 `GET $ORCHESTRATE_GATEWAY/tools` lists them with the JSON Schema of their arguments, and `POST $ORCHESTRATE_GATEWAY/tools/NAME` with the
 arguments as JSON calls one; use the headers named below. A call that fails says why, as `{{"error": {{"type": "…", "message": "…"}}}}`.
+
+"""
+
+_APIS = """\
+These are HTTP APIs as well, with the headers named below and JSON as bodies: {places}
 
 """
 
@@ -94,10 +100,11 @@ def instruction_file(
     *,
     now: datetime | None = None,
     has_tools: bool = False,
+    apis: Sequence[str] = (),
 ) -> bytes:
     """Return the whole ``/task/instruction.md``: the task's instruction, the time, the user's words and how to ask, tools, the section.
 
-    ``has_tools``: the gateway offers tools of the task.
+    ``has_tools``: the gateway offers tools of the task. ``apis``: those of them that are HTTP APIs.
     """
     text = f"{instruction.rstrip()}\n\n"
     if now is not None:
@@ -109,4 +116,6 @@ def instruction_file(
         text += _USER.format(most="one question" if user.max_turns == 1 else f"{user.max_turns} questions")
     if has_tools:
         text += _TOOLS.format()
+    if apis:
+        text += _APIS.format(places=", ".join(f"`$ORCHESTRATE_GATEWAY/upstream/{name}/…`" for name in apis))
     return f"{text}{finishing_section(budgets)}".encode()

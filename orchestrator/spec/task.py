@@ -9,7 +9,6 @@ from pydantic import (
     AwareDatetime,
     Discriminator,
     Field,
-    JsonValue,
     StringConstraints,
     Tag,
     model_validator,
@@ -154,16 +153,39 @@ class Environment(Spec):
     """What is frozen."""
 
 
-class Upstream(Spec):
-    """A team's real tool server. Only the gateway reaches it."""
+class HttpUpstream(Spec):
+    """A plain HTTP API."""
 
-    name: Name
-    mcp: dict[str, JsonValue] | None = None
-    """MCP server: ``{url: …}``."""
-    http: dict[str, JsonValue] | None = None
-    """Plain HTTP API: ``{url: …}``."""
-    secrets: tuple[str, ...] = ()
-    """Names of secrets that the gateway resolves."""
+    methods: tuple[Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"], ...] = Field(
+        default=("GET",), min_length=1
+    )
+    """What may be asked for."""
+
+
+class McpUpstream(Spec):
+    """An MCP server (streamable HTTP)."""
+
+    tools: tuple[ToolPattern, ...] = Field(default=("*",), min_length=1)
+    """Which of its tools are offered."""
+
+
+class Upstream(Spec):
+    """A team's real tool server. Only the gateway reaches it: its address and keys stand in the settings, as a provider of type ``http``
+    or ``mcp`` of that name."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,30}$")]
+    """Of the provider. An API is the tool of that name, and ``/upstream/NAME/…``; tools of an MCP server are ``NAME_TOOL``."""
+    mcp: McpUpstream | None = None
+    """It is an MCP server."""
+    http: HttpUpstream | None = None
+    """It is an HTTP API."""
+
+    @model_validator(mode="after")
+    def _one(self) -> Upstream:
+        if (self.mcp is None) == (self.http is None):
+            msg = 'give exactly one of http, mcp: http: {methods: [GET]} or mcp: {tools: ["*"]}'
+            raise ValueError(msg)
+        return self
 
 
 class Fixtures(Spec):

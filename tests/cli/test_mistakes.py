@@ -91,7 +91,7 @@ def test_mistakes_of_all_files_come_together(orchestrate, suite: Path, tmp_path:
         (["submit", STARTER, "--model", "antropic/one"], "(did you mean 'anthropic'?)"),
         (["try", STARTER], f"{STARTER} is a suite; name a task in it, for example {STARTER}/auth-empty-password"),
         (["try", "nowhere"], "nowhere is no task: there is no such folder"),
-        (["validate", STARTER.parent], f"name one that is in it: {STARTER}"),
+        (["validate", STARTER.parent], f"name one that is in it: {STARTER.parent}/ops, {STARTER}"),
         (["submit", STARTER, "--model", "openai/gpt-5"], "OPENAI_API_KEY"),
         (["submit", STARTER, "--agent", "nop", "--store", "ftp://x"], "unknown kind 'ftp'"),
         (["report"], "no run yet"),

@@ -79,8 +79,9 @@ def test_there_is_one_pod_after(fault: str) -> None:
         world.server.inject(fault, verb="create", seconds=0.02)
         created = await world.creator.create("a", pod("t-1"))
         assert [each["metadata"]["uid"] for each in world.server.pods("a")] == [created.pod["metadata"]["uid"]]
-        assert created.existed == (fault in COMMITTED)
-        assert world.creates == (1 if fault in COMMITTED or fault == "slow" else 2)
+        if fault != "reset_then_done":  # what is done late and the next attempt: either may be the first
+            assert created.existed == (fault in COMMITTED)
+            assert world.creates == (1 if fault in COMMITTED or fault == "slow" else 2)
         assert world.server.objects.version == 101  # made once
 
     run(use, answer_seconds=0.3)

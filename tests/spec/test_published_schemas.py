@@ -32,7 +32,7 @@ environment:
   resources: {cpu: 0.5, memory: 1Gi, disk: 1000000, processes: 256}
   now: 2026-03-02T09:00:00Z
   state: {exclude: ["**/node_modules/**"]}
-upstream: [{name: crm, mcp: {url: x}, secrets: [CRM_TOKEN]}]
+upstream: [{name: crm, mcp: {tools: ["get_*"]}}, {name: api, http: {methods: [GET, POST]}}]
 fixtures: {mode: replay, cassette: fixtures/calls.jsonl}
 user: {mode: scripted, opening: hello, replies: user.yaml, max_turns: 12}
 tools: {allow: [a], expected: [{phase: lookup, any_of: [get_order]}], verify: ["pytest*"]}

@@ -61,6 +61,10 @@ class Recording:
         """Return whether calls of a tool that something else offers are answered from here."""
         return any(fnmatchcase(tool, pattern) for pattern in self._patterns)
 
+    def brings(self, start: str) -> bool:
+        """Return whether it has tools of its own whose names begin so."""
+        return any(tool.name.startswith(start) for tool in self.tools) and bool(self._patterns)
+
     def key(self, tool: str, arguments: dict[str, Any]) -> str | None:
         """Return what equal calls have in common; None: there can be none."""
         try:
