@@ -99,7 +99,7 @@ class Launch:
         self.transcript = Transcript(trajectory)
         self.meter = Meter(body.budgets)
         self.clock = WorkingClock()
-        self.dates = None if body.now is None else RealDates(body.now)
+        self.dates: RealDates | None = None
         self.buffered = Buffered(config.limits.buffered_bytes, pool)
         self.findings = Findings(self._found)
         self.tools = Toolbox()  # what the gateway offers beside models

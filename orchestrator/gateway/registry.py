@@ -24,6 +24,7 @@ from orchestrator.gateway.models import Models
 from orchestrator.gateway.news import RunNews
 from orchestrator.gateway.past import restore
 from orchestrator.gateway.pod import Begun
+from orchestrator.gateway.real_dates import KnownDays
 from orchestrator.gateway.recall import card_of
 from orchestrator.gateway.refusal import Refusal
 from orchestrator.gateway.serving import room_for_requests
@@ -98,6 +99,7 @@ class Registry:
         self._worlds = WorldEngine(config.world_program, config.folder / "worlds") if config.world_program else None
         self._recordings = Recordings(bundles)
         self._upstreams = Upstreams(config.providers, bundles, session)
+        self._days = KnownDays(bundles)
         self.resolve: Resolve = SystemResolver()
         """How names of hosts outside are found."""
 
@@ -309,6 +311,7 @@ class Registry:
         recording = await self._recordings.open(body)
         trajectory = trajectory or await self._trajectories.open(body.id)
         launch = Launch(body, trajectory, routes, self._config, self._pool)
+        launch.dates = await self._days.dates(body)
         launch.tools.add(finish_tool(launch))
         if user is not None and body.user is not None:
             launch.talk = Talk(launch, user, body.user.max_turns)

@@ -6,12 +6,16 @@ import asyncio
 import email.utils
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.gateway.real_dates import RealDates
+from orchestrator.gateway.real_dates import KnownDays, RealDates
+from orchestrator.gateway.wire import BundleName, LaunchBody
+from orchestrator.spec.task import Budgets
 
 REAL = datetime(2026, 12, 1, 11, 3, 6, tzinfo=UTC)
 FROZEN = datetime(2026, 6, 9, 15, 0, tzinfo=UTC)
@@ -80,6 +84,58 @@ def test_a_request_and_a_call_that_carry_it_are_findings(world, says: str, leaks
 
     kinds = [finding.type for finding in asyncio.run(live()).findings]
     assert kinds.count("clock_leak") == bool(leaks)
+
+
+def launch_body(**more: Any) -> LaunchBody:
+    return LaunchBody(
+        run="r", trial="t@a:1", launch=1, epoch=1, budgets=Budgets(), models={}, prices={}, seed=1, task="t", **more
+    )
+
+
+class Folders:
+    """Bundles that lie in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.fetched: list[str] = []
+
+    async def fetch(self, audience: str, digest: str) -> Path:
+        self.fetched.append(f"{audience} {digest}")
+        return self.folder / digest
+
+
+@pytest.mark.parametrize(
+    ("holder", "written", "says", "leaks"),
+    [
+        ("task", "due on Dec 1, 2026", "2026-12-01", False),
+        ("task", "due on Dec 1, 2026", "2026-12-02", True),
+        ("task", "due on Dec 1, 2027", "2026-12-01", True),
+        ("world", "INSERT INTO due VALUES ('2026-12-02')", "Dec 2, 2026", False),
+        ("agent", "made 2026-12-01", "2026-12-01", True),
+        ("task", "x" * ((1 << 20) - 5) + " 2026-12-01 ", "2026-12-01", False),
+    ],
+)
+def test_days_of_the_task_s_own_files_are_no_leak(
+    tmp_path: Path, holder: str, written: str, says: str, leaks: bool
+) -> None:
+    for each in ("task", "world", "agent"):
+        (tmp_path / each / "some").mkdir(parents=True)
+        (tmp_path / each / "some/file.txt").write_text(written if each == holder else "nothing")
+        (tmp_path / each / "link").symlink_to("/dev/zero")
+    bundles = (BundleName(audience="sandbox", digest="task"), BundleName(audience="sandbox", digest="agent"))
+    body = launch_body(now=FROZEN, world="world", bundles=bundles)
+    folders = Folders(tmp_path)
+    known = KnownDays(cast("Any", folders), REAL.timestamp)
+
+    async def twice() -> RealDates | None:
+        await known.dates(body)
+        return await known.dates(body)
+
+    dates = asyncio.run(twice())
+    assert dates is not None
+    assert (dates.found_in(says.encode()) is not None) is leaks
+    assert folders.fetched == ["world world", "sandbox task"]
+    assert asyncio.run(known.dates(launch_body())) is None
 
 
 def test_a_long_text_takes_no_long_time() -> None:
