@@ -37,6 +37,8 @@ def _mistakes(task: TaskFolder, world: World | None, cassette: Cassette, file: s
     """Find tools that are answered from the cassette by one file and unknown to the other."""
     tools = {} if world is None else world.guarded
     own = [name for name, tool in tools.items() if not isinstance(tool, WorldTool) or tool.caller == "agent"]
+    apis, servers = _upstreams(task)
+    own += apis
     brought = [tool.name for tool in cassette.tools]
     for index, name in enumerate(brought):
         if name in tools:
@@ -47,14 +49,33 @@ def _mistakes(task: TaskFolder, world: World | None, cassette: Cassette, file: s
     listed = task.document.get("fixtures", "tools")
     patterns = [each for each in listed if isinstance(each, str)] if isinstance(listed, list) else []
     for index, pattern in enumerate(patterns):
-        if not any(fnmatchcase(name, pattern) for name in own):
-            message = f"no tool of the task's world is named {pattern!r}{nearest(pattern, own)}"
+        if not any(fnmatchcase(name, pattern) for name in [*own, *brought]) and not _may_name(pattern, servers):
+            message = f"no tool of the task's world or upstreams is named {pattern!r}{nearest(pattern, own)}"
             yield task.document.problem(("fixtures", "tools", index), message)
     answered = {name for name in own if any(fnmatchcase(name, pattern) for pattern in patterns)} | set(brought)
-    if not answered:
-        message = "nothing is answered from the cassette: list tools of the world in fixtures.tools, or bring tools in its header"
+    if not answered and not any(_may_name(pattern, servers) for pattern in patterns):
+        message = (
+            "nothing is answered from the cassette: list tools of the world or of upstreams in fixtures.tools, "
+            "or bring tools in its header"
+        )
         yield task.document.problem(("fixtures",), message)
         return
+    yield from _unanswered(cassette, answered, file)
+
+
+def _upstreams(task: TaskFolder) -> tuple[list[str], list[str]]:
+    """Return the names of the task's HTTP APIs, each a tool, and of its MCP servers, whose tools nobody knows here."""
+    listed = task.document.get("upstream")
+    named = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+    apis = [str(each.get("name")) for each in named if "http" in each]
+    return apis, [str(each.get("name")) for each in named if "mcp" in each]
+
+
+def _may_name(pattern: str, servers: list[str]) -> bool:
+    return any(pattern.startswith(f"{name}_") or fnmatchcase(f"{name}_", pattern) for name in servers)
+
+
+def _unanswered(cassette: Cassette, answered: set[str], file: str) -> Iterator[Problem]:
     told: set[str] = set()
     for line, call in enumerate(cassette.calls, 2):
         if call.tool not in answered and call.tool not in told:

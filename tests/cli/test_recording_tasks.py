@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -63,3 +65,48 @@ def test_record_writes_a_cassette_and_replaces_one_only_when_told_to(orchestrate
     assert orchestrate("record", task, "--yes").returncode == 0
     assert b"shut" in cassette.read_bytes()
     assert [path.name for path in cassette.parent.iterdir()] == ["calls.jsonl"]
+
+
+class _Api(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        body = json.dumps({"path": self.path, "said": self.headers.get("Authorization")}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(120)
+def test_a_server_is_recorded_and_needed_no_more(orchestrate, tmp_path: Path) -> None:
+    solve = SOLVE.replace("/tools/get_order", "/upstream/crm/orders/7").replace(
+        ', b\'{"order_id": "o1"}\', shown', ", headers=shown"
+    )
+    spec = (
+        "id: order\ninstruction: Write it down.\nupstream: [{name: crm, http: {}}]\n"
+        "fixtures: {cassette: fixtures/calls.jsonl, tools: [crm]}\nchecks: [{id: status, type: files, path: status.txt, regex: orders/7}]\n"
+    )
+    for name, text in {
+        "suite.yaml": FILES["suite.yaml"],
+        "order/task.yaml": spec,
+        "order/solution/solve.sh": solve,
+    }.items():
+        (tmp_path / "suite" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "suite" / name).write_text(text)
+    (tmp_path / "suite/order/workspace").mkdir()
+    settings = tmp_path / "orchestrate.toml"
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Api) as api:
+        Thread(target=api.serve_forever, daemon=True).start()
+        (tmp_path / "key").write_text("a-very-secret-key")
+        address = f"http://127.0.0.1:{api.server_port}/api"
+        settings.write_text(f'[providers.crm]\ntype = "http"\nbase_url = "{address}"\nkey = {{file = "key"}}\n')
+        recorded = orchestrate("record", tmp_path / "suite/order")
+        api.shutdown()
+    assert recorded.returncode == 0, recorded.stderr
+    settings.unlink()
+    assert orchestrate("try", tmp_path / "suite/order").returncode == 0
+    kept = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != "key"]
+    assert not [data for data in kept if b"a-very-secret-key" in data]

@@ -116,7 +116,7 @@ PLAIN = "{cassette: fixtures/calls.jsonl}"
         (
             "{cassette: fixtures/calls.jsonl, tools: [list_s]}",
             text(HEAD),
-            "task.yaml:6:52: fixtures.tools[0]: no tool of the task's world is named 'list_s' (did you mean 'list_t'?)",
+            "task.yaml:6:52: fixtures.tools[0]: no tool of the task's world or upstreams is named 'list_s' (did you mean 'list_t'?)",
         ),
         (
             "{cassette: fixtures/calls.jsonl, volatile: ['a..b']}",
@@ -137,3 +137,18 @@ def test_a_listed_tool_of_the_world_may_be_recorded(suite: Path) -> None:
     loaded = load_task(suite / "one")
     assert loaded.task.fixtures is not None
     assert loaded.bundles.world.read("fixtures/calls.jsonl").startswith(b'{"format"')
+
+
+@pytest.mark.parametrize("tools", ["[crm]", "['c*', 'wiki_*']", "[crm, wiki_search]"])
+def test_tools_of_upstreams_may_be_recorded(suite: Path, tools: str) -> None:
+    task = suite / "one/task.yaml"
+    upstream = "upstream: [{name: crm, http: {}}, {name: wiki, mcp: {}}]\n"
+    task.write_text(task.read_text().replace(PLAIN, f"{{cassette: fixtures/calls.jsonl, tools: {tools}}}") + upstream)
+    call = {
+        "number": 1,
+        "tool": "crm",
+        "arguments": {"method": "GET", "path": "/x"},
+        "data": {"status": 200, "body": "y"},
+    }
+    (suite / "one/fixtures/calls.jsonl").write_bytes(text(HEAD, call))
+    assert load_task(suite / "one").task.upstream[0].name == "crm"
