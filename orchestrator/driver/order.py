@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import subprocess
 import uuid
@@ -269,6 +270,7 @@ def manifest_task(loaded: LoadedTask, samples: int | None, image_id: str | None)
         budgets=task.budgets,
         hosted_tools=task.hosted_tools,
         user=task.user,
+        user_prompt=_user_prompt(loaded),
         tools=task.tools,
         samples=samples or task.samples,
         bundles=Bundles(
@@ -300,6 +302,12 @@ def manifest_agent(loaded: LoadedAgent) -> ManifestAgent:
 def with_prices(agent: ManifestAgent, settings: Settings, now: datetime) -> ManifestAgent:
     """Return the agent with what its models cost now, as far as that is known."""
     return agent.model_copy(update={"prices": prices_of(agent.agent, settings, now)})
+
+
+def _user_prompt(loaded: LoadedTask) -> str | None:
+    if loaded.task.user is None or loaded.task.user.mode != "model":
+        return None
+    return f"sha256:{hashlib.sha256(loaded.bundles.world.read('persona.md')).hexdigest()}"
 
 
 def user_price(task: Task, settings: Settings, now: datetime) -> KnownPrice | None:

@@ -32,6 +32,8 @@ _MOST_NAMED = 20
 """Mistakes of one kind that are named."""
 LONGEST_QUESTION = 8000
 """Characters of one question, or of one turn of a conversation."""
+_KEPT = 500
+"""Characters of a played user's words that are kept with the question."""
 _SECONDS = 300
 """For one reply: longer than a model that plays the user may take."""
 
@@ -181,7 +183,7 @@ class Talk:
             return self._told(question, reply)
 
     def _told(self, question: str, reply: Reply) -> ToolAnswer:
-        self.questions.append(Question(question=question, reply=reply.id))
+        self.questions.append(self._question(question, reply.id, reply.words))
         self._words.append(reply.words)
         self._is_over = reply.ends
         data: dict[str, JsonValue] = {"reply": reply.words, "questions_left": 0 if reply.ends else self._left}
@@ -208,6 +210,11 @@ class Talk:
             aside={"user": told},
         )
 
+    def _question(self, question: str, reply: str | None, words: str) -> Question:
+        user = self._launch.body.user
+        is_played = user is not None and user.mode == "model"
+        return Question(question=question, reply=reply, said=words[:_KEPT] if is_played else None)
+
     @property
     def _left(self) -> int:
         return self._most - len(self.questions)
@@ -223,7 +230,7 @@ class Talk:
         words = str(orjson.loads(result["content"]).get("reply"))
         self._user.recall(question, words)
         self._is_over = bool(aside.get("ends"))
-        self.questions.append(Question(question=question, reply=aside.get("reply")))
+        self.questions.append(self._question(question, aside.get("reply"), words))
         self._words.append(words)
 
     def shown(self) -> dict[str, JsonValue]:

@@ -63,6 +63,8 @@ class ManifestTask(Record):
     """What it may spend."""
     user: User | None = None
     """Whom the agent can ask."""
+    user_prompt: str | None = None
+    """Digest of all that the model is told that plays the user; None: none does."""
     user_price: KnownPrice | None = None
     """What the model costs that plays the user; None: nobody knows, or none does."""
     tools: Tools = Tools()

@@ -20,7 +20,9 @@ class Question(Record):
     question: str
     """The agent's words, at most 8,000 characters."""
     reply: str | None
-    """Id of the reply that the user gave; None: none fitted, and the user said so."""
+    """Id of the reply that the user gave; None: none fitted, and the user said so, or a model plays the user."""
+    said: str | None = None
+    """The beginning of what a user said that a model plays, at most 500 characters."""
 
 
 class Seal(Record):

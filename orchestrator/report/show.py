@@ -15,7 +15,7 @@ from orchestrator.dataset.steps import ReadEvents, read_steps
 from orchestrator.errors import SpecError
 from orchestrator.interfaces import BundleSource, ObjectStore
 from orchestrator.records.ids import TrialId
-from orchestrator.records.outcome import Outcome
+from orchestrator.records.outcome import Outcome, Question
 from orchestrator.records.verdict import CheckResult, has_left_recording
 from orchestrator.report.on_the_way import trial_line
 from orchestrator.report.program import program
@@ -174,15 +174,23 @@ def _ending(console: Console, row: TrialRow) -> None:
 def _questions(console: Console, outcome: Outcome) -> None:
     if outcome.questions is None:
         return
+    is_played = any(asked.said is not None for asked in outcome.questions)
     fitting = sum(asked.reply is not None for asked in outcome.questions)
-    say(console, f"asked      {plural(len(outcome.questions), 'question')}, {fitting} with a fitting reply")
+    replies = "of a user whom a model plays" if is_played else f"{fitting} with a fitting reply"
+    say(console, f"asked      {plural(len(outcome.questions), 'question')}, {replies}")
     for asked in outcome.questions:
         lines = clean_lines(asked.question, PROSE_CHARS)
         _quote(
             console,
-            [*lines, f"({'no reply fits' if asked.reply is None else f'reply {clean(asked.reply, 100)}'})"],
+            [*lines, f"({_reply(asked)})"],
             MESSAGE_LINES,
         )
+
+
+def _reply(asked: Question) -> str:
+    if asked.said is not None:
+        return f"user: {clean(asked.said, 300)}"
+    return "no reply fits" if asked.reply is None else f"reply {clean(asked.reply, 100)}"
 
 
 def _without_price(row: TrialRow) -> str:

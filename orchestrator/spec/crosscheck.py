@@ -361,6 +361,11 @@ def _asking(task: TaskFolder) -> Iterator[Problem]:
     if task.document.get("user") is None:
         for path, _ in asked:
             yield task.document.problem((*path, "type"), "there is nobody to ask: the task has no 'user'")
+    if task.document.get("user", "mode") == "model":
+        for path, entry in asked:
+            if entry.get("replies"):
+                message = "replies have names only in a user.yaml; a user whom a model plays has none, so check what is done instead"
+                yield task.document.problem((*path, "replies"), message)
     if task.document.get("expect") == "ask_then_complete" and not any(entry.get("replies") for _, entry in asked):
         message = "a task that expects 'ask_then_complete' needs a check of type 'asked' with replies; without one a guess passes"
         yield task.document.problem(("expect",), message)

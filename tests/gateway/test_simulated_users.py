@@ -96,6 +96,10 @@ def test_a_model_plays_the_user_and_ends_the_talk(world):
     assert (body["model"], "stream" in body) == ("gpt-u", False)
     # Its cost is apart from the agent's, and it is no step of the agent.
     assert (seal.steps, seal.usage.total_input, seal.stopped) == (0, 0, None)
+    assert [(question.reply, question.said) for question in seal.questions] == [
+        (None, "I want my order O-7."),
+        (None, "Thank you, bye."),
+    ]
     assert (seal.user_usage.uncached_input, seal.user_usage.cache_read, seal.user_usage.output) == (80, 120, 40)
     assert seal.user_usage.cost_nano_usd > 0
     [told, _] = [

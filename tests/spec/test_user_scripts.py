@@ -136,6 +136,9 @@ def test_a_user_that_a_model_plays_has_a_persona_in_the_gateways_bundle(suite: P
     [persona] = [item for item in loaded.bundles.world.items if item.path == "persona.md"]
     assert b"You are {Ann}, and want a refund." in b"".join(persona.chunks())
     assert not [item for item in loaded.bundles.sandbox.items if "persona" in item.path]
+    file.write_text(file.read_text().replace("checks:\n", "checks:\n  - {id: asked, type: asked, replies: [all]}\n"))
+    with pytest.raises(SpecError, match=r"checks\[0\]\.replies: replies have names only in a user\.yaml"):
+        load_task(suite / "one")
 
 
 def test_a_reply_calls_only_what_the_user_has(suite: Path) -> None:
