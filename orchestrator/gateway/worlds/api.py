@@ -102,7 +102,7 @@ async def _called(
     try:
         async with session.request(
             arguments["method"],
-            url.update_query({**server.query, **arguments.get("query", {})}),
+            url.update_query({**arguments.get("query", {}), **server.query}),
             headers=headers,
             allow_redirects=False,
             timeout=aiohttp.ClientTimeout(total=server.timeout_seconds),
