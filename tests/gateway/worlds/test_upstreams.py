@@ -184,7 +184,10 @@ def test_what_an_api_answers_is_an_answer(world: Any, path: str, status: int, ki
 def test_redirects_are_not_followed_and_other_methods_not_sent(world: Any) -> None:
     async def live() -> Any:
         api = Api()
-        async with served(api) as url, reaching(world, {"crm": settings(url, query={"version": "2"})}, task()) as (_, inside):
+        async with (
+            served(api) as url,
+            reaching(world, {"crm": settings(url, query={"version": "2"})}, task()) as (_, inside),
+        ):
             away = await inside.ask("GET", "/upstream/crm/away?version=9&x=1")
             deleted = await inside.ask("POST", "/tools/crm", {"method": "DELETE", "path": "/orders/7"})
             return away, deleted, api.seen
