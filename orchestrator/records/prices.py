@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from decimal import ROUND_HALF_EVEN, Context, Decimal
+from decimal import Decimal
+from fractions import Fraction
 
 from orchestrator.records.base import Record
 from orchestrator.records.usage import Usage
 from orchestrator.settings import Price
 from orchestrator.spec.base import digest
-
-_EXACT = Context(prec=60)
-"""Wide enough for every product of tokens and rates, so that nothing is rounded but the cost of a call, once."""
 
 
 class KnownPrice(Record):
@@ -41,7 +39,7 @@ def priced(usage: Usage, price: Price | None) -> Usage:
 def cost_nano_usd(usage: Usage, price: Price) -> int:
     """Return what one call costs, in 10**-9 US dollars."""
     first, read, write, hour, output = price.rates(usage.total_input).by_kind()
-    total = Decimal(0)
+    total = Fraction(0)
     for tokens, rate in (
         (usage.uncached_input, first),
         (usage.cache_read, read),
@@ -49,9 +47,9 @@ def cost_nano_usd(usage: Usage, price: Price) -> int:
         (usage.cache_write_1h, hour),
         (usage.output, output),
     ):
-        total = _EXACT.fma(Decimal(tokens * 1000), rate, total)
-    total = _EXACT.fma(Decimal(10**9), Decimal(str(price.request)), total)
-    return int(total.to_integral_value(ROUND_HALF_EVEN, _EXACT))
+        total += tokens * 1000 * Fraction(rate)
+    total += 10**9 * Fraction(Decimal(str(price.request)))
+    return round(total)  # half to even
 
 
 def price_digest(tables: Iterable[Mapping[str, KnownPrice]]) -> str | None:

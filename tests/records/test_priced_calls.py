@@ -76,6 +76,11 @@ TOKENS = st.integers(0, 10**8)
 USAGES = st.builds(Usage, uncached_input=TOKENS, cache_read=TOKENS, cache_write=TOKENS, output=TOKENS)
 
 
+def test_the_smallest_part_decides_between_two_neighbours() -> None:
+    price = Price(input=2.6398314929029923e-210, output=0.0, request=4096.4687190205)
+    assert cost_nano_usd(Usage(cache_write=1), price) == 4096468719021
+
+
 @given(usage=USAGES, price=PRICES)
 def test_a_cost_is_exact_but_for_one_rounding_and_fits_in_64_bits(usage: Usage, price: Price) -> None:
     read, write = (price.input if rate is None else rate for rate in (price.cache_read, price.cache_write))
