@@ -42,6 +42,8 @@ MOST_DEPTH = 100
 """Levels of its JSON."""
 _FED_BYTES = 16 << 10
 """Of a stream that are looked at before others have their turn."""
+_LARGE = 1 << 20
+"""Bytes of an answer from which on it is read beside the loop: log probabilities of a long one are millions of values."""
 _HIDDEN = "[hidden]"
 _COUNT_TOKENS = "/messages/count_tokens"
 
@@ -80,6 +82,7 @@ class HttpProvider:
         self._config = config
         self._session = session
         self._secrets = tuple(secret.encode() for secret in config.secrets)
+        self._aside = asyncio.Semaphore(1)
 
     def offers(self, service: Service) -> bool:
         """Return whether calls of this shape can be sent to it."""
@@ -148,7 +151,10 @@ class HttpProvider:
             data = await self._read(response)
             if response.status != 200:
                 raise self._error(response, data)
-        return self._answer(data, is_answer)
+        if len(data) < _LARGE:
+            return self._answer(data, is_answer)
+        async with self._aside:  # one at one time: what is made of it in memory is many times as large
+            return await asyncio.to_thread(self._answer, data, is_answer)
 
     @asynccontextmanager
     async def _open(self, sending: Sending, accept: str, total_s: float) -> AsyncIterator[aiohttp.ClientResponse]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+import gc
 import hashlib
 import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import orjson
@@ -38,6 +39,7 @@ _ESCAPE = re.compile(
 """An escape in JSON text; its group is half of a surrogate pair."""
 _DECODED_CHARACTERS = 1 << 20
 """Of a base64 text that are decoded at one time: a multiple of 4."""
+_LARGE = 1 << 20
 _SAFE_DIGITS = 19
 """A whole number with fewer, its sign included, fits into 64 bits."""
 _MARKS = ("cache_control", "cache_reference")
@@ -91,7 +93,7 @@ def parsed(data: bytes) -> Any:
     surrogate pair, and bytes that are no UTF-8, become the sign for what cannot be shown. NaN and infinity, which some providers write for
     log probabilities, and numbers too large for anything, become null. Control characters in texts are what they are.
     """
-    with suppress(orjson.JSONDecodeError):
+    with suppress(orjson.JSONDecodeError), _uncollected(len(data)):
         return orjson.loads(data)
     text = _ESCAPE.sub(_whole, data).decode("utf-8", "replace")
     try:
@@ -99,6 +101,19 @@ def parsed(data: bytes) -> Any:
     except RecursionError:
         msg = "the JSON nests too deep"
         raise TooDeepError(msg) from None
+
+
+@contextmanager
+def _uncollected(size: int) -> Iterator[None]:
+    """Have no garbage looked for while much is read: there is none, and looking takes longer than reading."""
+    pauses = size >= _LARGE and gc.isenabled()
+    if pauses:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if pauses:
+            gc.enable()
 
 
 def _nothing(_name: str) -> None:
