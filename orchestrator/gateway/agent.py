@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from orchestrator.gateway.body import read_json
+from orchestrator.gateway.body import REQUEST_SECONDS, read_json
 from orchestrator.gateway.completion import complete, count_tokens
 from orchestrator.gateway.conversation import NEXT, next_turn, show_conversation
 from orchestrator.gateway.conversation import PATH as CONVERSATION
@@ -84,6 +84,7 @@ class AgentSide:
 
     async def _route(self, launch: Launch, request: web.BaseRequest) -> web.StreamResponse:
         method, path = request.method, request.path
+        await launch.buffered.share.take(REQUEST_SECONDS)
         if (method, path) == ("GET", "/healthz"):
             return web.json_response({"ok": True})
         self._authorise(launch, request)
@@ -95,7 +96,7 @@ class AgentSide:
         if path == "/mcp" or path.startswith(UPSTREAM):
             return await (_mcp if path == "/mcp" else pass_on)(launch, request)
         if method == "GET":
-            return _get(launch, request)
+            return await _get(launch, request)
         dialect = _dialect(path)
         if method != "POST" or not (dialect or path.startswith("/tools/") or path == NEXT):
             raise _unknown(method, path)
@@ -155,10 +156,10 @@ async def _connect(launch: Launch, request: web.BaseRequest) -> web.StreamRespon
     return await launch.egress.connect(request)
 
 
-def _get(launch: Launch, request: web.BaseRequest) -> web.StreamResponse:
+async def _get(launch: Launch, request: web.BaseRequest) -> web.StreamResponse:
     path = request.path
     if path == "/tools":
-        return list_tools(launch)
+        return await list_tools(launch)
     if path == "/budget":
         return web.json_response({"left": launch.meter.left_in_numbers(), "spent": launch.meter.spent})
     if path == CONVERSATION:

@@ -21,7 +21,9 @@ _REQUEST_BYTES = 16 << 10
 """What an open request costs beside its body: a connection, a task, a record."""
 _VALUE_BYTES = 64
 """What a parsed value costs at least."""
-_BYTE_SECONDS = 25e-9
+REQUEST_SECONDS = 2e-4
+"""What a request costs at least, also one that is refused."""
+BYTE_SECONDS = 25e-9
 _VALUE_SECONDS = 4e-6
 """What a byte and a value of a body cost until they are recorded and sent on, measured on a slow machine."""
 _PART = 0.25
@@ -132,7 +134,7 @@ async def read_json(request: web.BaseRequest, limits: AgentLimits, holding: Hold
     """Return the JSON object of a request body. Raises Refusal."""
     holding.take(_REQUEST_BYTES)
     data = await read_body(request, limits.body_bytes, limits.body_seconds, holding.take)
-    await holding.share.take(len(data) * _BYTE_SECONDS)
+    await holding.share.take(len(data) * BYTE_SECONDS)
     count = await holding.pool.aside(len(data), partial(count_values, data, limits.values))
     await holding.share.take(min(count, limits.values) * _VALUE_SECONDS)  # counting them costs as well
     if count > limits.values:

@@ -13,7 +13,8 @@ say by itself, so no stream is held open: ``GET`` is answered with 405, as the p
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -25,7 +26,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERS
 from pydantic import BaseModel, ValidationError
 
 import orchestrator
-from orchestrator.gateway.body import read_json
+from orchestrator.gateway.body import BYTE_SECONDS, read_json
 from orchestrator.gateway.findings import printable
 from orchestrator.gateway.launch import Launch
 from orchestrator.gateway.refusal import Refusal
@@ -171,8 +172,9 @@ class _Exchange:
         if message.method == "tools/list":
             if params.get("cursor") is not None:
                 raise _ProtocolError(types.INVALID_PARAMS, "there is one page of tools; ask without a cursor")
-            tools = [_described(tool) for tool in self._launch.tools.all()]
-            return _written("tools/list", version, types.ListToolsResult(tools=tools))
+            result, tools = self._launch.tools.listed(f"mcp {version}", partial(_listed, version))
+            await self._launch.buffered.share.take(len(tools) * BYTE_SECONDS)
+            return {**result, "tools": orjson.Fragment(tools)}
         if message.method != "tools/call":
             raise _not_there(message.method)
         answer = await self._called(message, params, session, hangs_up=version in MODERN_PROTOCOL_VERSIONS)
@@ -332,6 +334,12 @@ def _welcome(version: str) -> types.InitializeResult:
     return types.InitializeResult(
         protocol_version=version, capabilities=_CAPABILITIES, server_info=_server(), instructions=_INSTRUCTIONS
     )
+
+
+def _listed(version: str, tools: Sequence[Tool]) -> tuple[dict[str, Any], bytes]:
+    """Return a list of tools, and the tools in it as they are written."""
+    result = _written("tools/list", version, types.ListToolsResult(tools=[_described(tool) for tool in tools]))
+    return result, orjson.dumps(result["tools"])
 
 
 def _described(tool: Tool) -> types.Tool:

@@ -9,13 +9,15 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import orjson
 from pydantic import JsonValue
 
 from orchestrator.gateway.sessions import Sessions
 from orchestrator.records.outcome import Question
+
+Listed = TypeVar("Listed")
 
 Via = Literal["http", "mcp"]
 """How a call came."""
@@ -94,6 +96,7 @@ class Toolbox:
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self._tools: dict[str, Tool] = {}
         self._announced: Counter[str] = Counter()
+        self._listed: dict[str, Any] = {}
         self.sessions = Sessions()
         """Of those who call them by MCP."""
         self.questions: list[Question] | None = None
@@ -107,10 +110,18 @@ class Toolbox:
             msg = f"there are two tools named {tool.name!r}"
             raise ValueError(msg)
         self._tools[tool.name] = tool
+        self._listed.clear()
 
     def all(self) -> list[Tool]:
         """Return the tools in the order in which they were added."""
         return list(self._tools.values())
+
+    def listed(self, form: str, make: Callable[[list[Tool]], Listed]) -> Listed:
+        """Return the list of all tools in some form, made once: it may be long, and agents may ask for it again and again."""
+        if form not in self._listed:
+            self._listed[form] = make(self.all())
+        found: Listed = self._listed[form]
+        return found
 
     def find(self, name: str) -> Tool | None:
         """Return a tool by name; None: there is none."""

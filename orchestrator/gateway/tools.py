@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
 from aiohttp import web
 from pydantic import JsonValue
 
-from orchestrator.gateway.body import is_small
+from orchestrator.gateway.body import BYTE_SECONDS, is_small
 from orchestrator.gateway.findings import printable
 from orchestrator.gateway.launch import Launch
 from orchestrator.gateway.meter import BudgetSpentError
@@ -26,16 +27,22 @@ _MOST_VALUES = 1000
 """In the arguments of one call. They are looked at one by one, and every mistake is named."""
 
 
-def list_tools(launch: Launch) -> web.Response:
+async def list_tools(launch: Launch) -> web.Response:
     """``GET /tools``: the tools in the shape that goes into a model request, arguments as JSON Schema."""
+    data = launch.tools.listed("http", _list)
+    await launch.buffered.share.take(len(data) * BYTE_SECONDS)
+    return web.Response(body=data, content_type="application/json")
+
+
+def _list(tools: Sequence[Tool]) -> bytes:
     found = [
         {
             "type": "function",
             "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema},
         }
-        for tool in launch.tools.all()
+        for tool in tools
     ]
-    return web.json_response({"tools": found})
+    return orjson.dumps({"tools": found})
 
 
 async def post_tool(launch: Launch, name: str, arguments: dict[str, Any]) -> web.Response:

@@ -160,7 +160,7 @@ def test_curl_lists_and_calls(world):
         return listed, ended
 
     (listed, ended), _, seal = live(world, do)
-    assert '"name": "finish"' in listed
+    assert '"name":"finish"' in listed
     assert ended == '{"ok": true, "status": "declined"}'
     assert seal.finish.message == "no"
 

@@ -10,6 +10,7 @@ from provider_world import ANSWER, provider
 
 from orchestrator.gateway import body as reading
 from orchestrator.gateway.body import Share, is_small
+from orchestrator.gateway.toolbox import Tool, Toolbox
 
 LARGE = {"model": "nobody's", "messages": [{"role": "user", "content": [{"type": "text", "text": "x"}] * 30_000}]}
 TOO_LARGE = {"model": "main", "input": [[1] * 20] * 9000}
@@ -96,6 +97,58 @@ def test_large_bodies_of_one_trial_keep_no_other_waiting(either, body):
             return still
 
     assert asyncio.run(live()) >= 8
+
+
+class Counting(Share):
+    """Makes nobody wait, and says what was taken."""
+
+    def __init__(self):
+        super().__init__()
+        self.taken = 0.0
+
+    async def take(self, seconds):
+        self.taken += seconds
+
+
+LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+
+
+@pytest.mark.parametrize(
+    ("ask", "least"),
+    [
+        (("GET", "/tools"), 0.025),
+        (("POST", "/mcp", LIST), 0.025),
+        (("GET", "/nothing"), 2e-4),
+        (("GET", "/budget"), 2e-4),
+        (("POST", "/v1/models"), 2e-4),
+    ],
+)
+def test_every_request_costs_its_trial_time_and_long_lists_cost_more(either, ask, least):
+    """However short the question is: without that, thirty connections of one trial had the process for themselves."""
+
+    async def live():
+        async with either().running() as here:
+            inside = await here.launch()
+            launch = here.registry.find(inside.launch)
+            for number in range(100):
+                launch.tools.add(
+                    Tool(name=f"t{number}", description="x" * 10_000, schema={"type": "object"}, prepare=dict)
+                )
+            share = launch.buffered.share = Counting()
+            await inside.ask(*ask)
+            return share.taken
+
+    assert least <= asyncio.run(live()) < least + 0.02
+
+
+def test_a_list_of_tools_is_made_once_and_anew_when_there_is_another():
+    made = []
+    tools = Toolbox()
+    for number in range(3):
+        tools.add(Tool(name=f"t{number}", description="", schema={"type": "object"}, prepare=dict))
+        for _ in range(2):
+            assert tools.listed("names", lambda found: made.append(found) or len(found)) == number + 1
+    assert [len(each) for each in made] == [1, 2, 3]
 
 
 def test_answers_that_nobody_fetches_are_counted_and_given_up(world):
