@@ -11,91 +11,39 @@ except e.HTTPError as error:
     print(error.read().decode())
     sys.exit(1)' "$1" "$2"
 }
-for try in 1 2 3 4; do
-  call link_ticket '{"ticket": "T-4102", "incident": "INC-88"}' && break
-done
-for try in 1 2 3 4; do
-  call link_ticket '{"ticket": "T-4103", "incident": "INC-88"}' && break
-done
-for try in 1 2 3 4; do
-  call link_ticket '{"ticket": "T-4105", "incident": "INC-88"}' && break
-done
-for try in 1 2 3 4; do
-  call link_ticket '{"ticket": "T-4107", "incident": "INC-88"}' && break
-done
-for try in 1 2 3 4; do
-  call link_ticket '{"ticket": "T-4108", "incident": "INC-88"}' && break
-done
-for try in 1 2 3 4; do
-  call link_ticket '{"ticket": "T-4109", "incident": "INC-88"}' && break
-done
-for try in 1 2 3 4; do
-  call link_ticket '{"ticket": "T-4110", "incident": "INC-88"}' && break
-done
-for try in 1 2 3 4; do
-  call link_ticket '{"ticket": "T-4112", "incident": "INC-88"}' && break
-done
-for try in 1 2 3 4; do
-  call link_ticket '{"ticket": "T-4115", "incident": "INC-88"}' && break
-done
-for try in 1 2 3 4; do
-  call link_ticket '{"ticket": "T-4116", "incident": "INC-88"}' && break
-done
-for try in 1 2 3 4; do
-  call link_ticket '{"ticket": "T-4117", "incident": "INC-88"}' && break
-done
-for try in 1 2 3 4; do
-  call link_ticket '{"ticket": "T-4119", "incident": "INC-88"}' && break
-done
-for try in 1 2 3 4; do
-  call link_ticket '{"ticket": "T-4120", "incident": "INC-88"}' && break
-done
-for try in 1 2 3 4; do
-  call link_ticket '{"ticket": "T-4122", "incident": "INC-88"}' && break
-done
-for try in 1 2 3 4; do
-  call set_state '{"ticket": "T-4102", "state": "waiting"}' && break
-done
-for try in 1 2 3 4; do
-  call set_state '{"ticket": "T-4103", "state": "waiting"}' && break
-done
-for try in 1 2 3 4; do
-  call set_state '{"ticket": "T-4105", "state": "waiting"}' && break
-done
-for try in 1 2 3 4; do
-  call set_state '{"ticket": "T-4107", "state": "waiting"}' && break
-done
-for try in 1 2 3 4; do
-  call set_state '{"ticket": "T-4108", "state": "waiting"}' && break
-done
-for try in 1 2 3 4; do
-  call set_state '{"ticket": "T-4109", "state": "waiting"}' && break
-done
-for try in 1 2 3 4; do
-  call set_state '{"ticket": "T-4110", "state": "waiting"}' && break
-done
-for try in 1 2 3 4; do
-  call set_state '{"ticket": "T-4112", "state": "waiting"}' && break
-done
-for try in 1 2 3 4; do
-  call set_state '{"ticket": "T-4115", "state": "waiting"}' && break
-done
-for try in 1 2 3 4; do
-  call set_state '{"ticket": "T-4116", "state": "waiting"}' && break
-done
-for try in 1 2 3 4; do
-  call set_state '{"ticket": "T-4117", "state": "waiting"}' && break
-done
-for try in 1 2 3 4; do
-  call set_state '{"ticket": "T-4119", "state": "waiting"}' && break
-done
-for try in 1 2 3 4; do
-  call set_state '{"ticket": "T-4120", "state": "waiting"}' && break
-done
-for try in 1 2 3 4; do
-  call set_state '{"ticket": "T-4121", "state": "waiting"}' && break
-done
-for try in 1 2 3 4; do
-  call set_state '{"ticket": "T-4122", "state": "waiting"}' && break
-done
+again() {
+  for try in 1 2 3 4; do
+    call "$1" "$2" && return
+  done
+  return 1
+}
+again link_ticket '{"ticket": "T-4102", "incident": "INC-88"}'
+again link_ticket '{"ticket": "T-4103", "incident": "INC-88"}'
+again link_ticket '{"ticket": "T-4105", "incident": "INC-88"}'
+again link_ticket '{"ticket": "T-4107", "incident": "INC-88"}'
+again link_ticket '{"ticket": "T-4108", "incident": "INC-88"}'
+again link_ticket '{"ticket": "T-4109", "incident": "INC-88"}'
+again link_ticket '{"ticket": "T-4110", "incident": "INC-88"}'
+again link_ticket '{"ticket": "T-4112", "incident": "INC-88"}'
+again link_ticket '{"ticket": "T-4115", "incident": "INC-88"}'
+again link_ticket '{"ticket": "T-4116", "incident": "INC-88"}'
+again link_ticket '{"ticket": "T-4117", "incident": "INC-88"}'
+again link_ticket '{"ticket": "T-4119", "incident": "INC-88"}'
+again link_ticket '{"ticket": "T-4120", "incident": "INC-88"}'
+again link_ticket '{"ticket": "T-4122", "incident": "INC-88"}'
+again set_state '{"ticket": "T-4102", "state": "waiting"}'
+again set_state '{"ticket": "T-4103", "state": "waiting"}'
+again set_state '{"ticket": "T-4105", "state": "waiting"}'
+again set_state '{"ticket": "T-4107", "state": "waiting"}'
+again set_state '{"ticket": "T-4108", "state": "waiting"}'
+again set_state '{"ticket": "T-4109", "state": "waiting"}'
+again set_state '{"ticket": "T-4110", "state": "waiting"}'
+again set_state '{"ticket": "T-4112", "state": "waiting"}'
+again set_state '{"ticket": "T-4115", "state": "waiting"}'
+again set_state '{"ticket": "T-4116", "state": "waiting"}'
+again set_state '{"ticket": "T-4117", "state": "waiting"}'
+again set_state '{"ticket": "T-4119", "state": "waiting"}'
+again set_state '{"ticket": "T-4120", "state": "waiting"}'
+again set_state '{"ticket": "T-4121", "state": "waiting"}'
+again set_state '{"ticket": "T-4122", "state": "waiting"}'
 call post_message '{"channel": "#incidents", "text": "INC-88: all payment tickets are linked (99)."}'
