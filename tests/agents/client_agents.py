@@ -161,7 +161,7 @@ def check_trial(client: Client, shown: dict[str, Any], events: Sequence[dict[str
     assert (outcome["models"], outcome["findings"]) == (["careful"], [])
     spent = {name: amount for name, amount in outcome["usage"].items() if amount}
     assert spent == {"uncached_input": 4800, "output": 420, "cost_nano_usd": cost}
-    asked = [{"question": QUESTION, "reply": "deletion"}] if client.finishes else []
+    asked = [{"question": QUESTION, "reply": "deletion", "said": None}] if client.finishes else []
     assert outcome["questions"] == asked
     _check_models(client, events)
     _check_calls(client, events)

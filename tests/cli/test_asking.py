@@ -90,4 +90,4 @@ def test_a_model_asks_and_goes_on(orchestrate, in_process) -> None:
     assert "│ Which currency?" in shown
     found = json.loads(in_process("show", "asking", "quote", "--json").stdout)
     assert (found["result"], found["outcome"]["tool_calls"]) == ("passed", 3)
-    assert found["outcome"]["questions"] == [{"question": "Which currency?", "reply": "currency"}]
+    assert found["outcome"]["questions"] == [{"question": "Which currency?", "reply": "currency", "said": None}]

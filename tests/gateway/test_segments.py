@@ -107,7 +107,7 @@ class Flaky:
 
 async def sent(sender):
     """Let everything be sent that is due."""
-    await asyncio.sleep(0.1)  # what was appended is on the disk
+    await asyncio.sleep(0.3)  # what was appended is on the disk
     sender.step()
     while sender._under_way:
         await asyncio.sleep(0.01)
