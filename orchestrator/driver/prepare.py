@@ -195,6 +195,14 @@ def check_resume(
     A spending limit in ``limits`` needs every price. ``agents`` are those that go on; all without.
     """
     reasons = []
+    for task in manifest.tasks:
+        if task.user is not None and task.user.model is not None:
+            reasons += _model_refusals(f"task {task.id}: user.model", (task.user.model,), settings)
+            if task.user_price is None and limits is not None and limits.limits.cost_usd is not None:
+                why = _limited(limits)
+                reasons.append(
+                    f"task {task.id}: user.model {task.user.model} had no known price at its submission, and {why}"
+                )
     for each in manifest.agents if agents is None else agents:
         reasons += _model_refusals(f"agent {each.name}", tuple(each.agent.models.values()), settings)
         if limits is not None and limits.limits.cost_usd is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
@@ -12,7 +12,8 @@ from pydantic import JsonValue, ValidationError
 
 from orchestrator.errors import StoreError
 from orchestrator.gateway.bundled import read_bundled, unusable
-from orchestrator.gateway.clock import WorkingClock, waiting
+from orchestrator.gateway.calls import Trying
+from orchestrator.gateway.clock import waiting
 from orchestrator.gateway.findings import printable
 from orchestrator.gateway.launch import Launch
 from orchestrator.gateway.models import Models
@@ -62,7 +63,7 @@ class ScriptedUser:
         self._patterns = {reply.id: Pattern(reply.regex) for reply in script.replies if reply.regex is not None}
         self._said: set[str] = set()
 
-    async def reply(self, question: str, clock: WorkingClock) -> Reply:
+    async def reply(self, question: str, trying: Trying, spent: Callable[[Usage], None]) -> Reply:
         """Return the reply that fits first, having done what it calls."""
         found = self._find(question)
         if found is None:
@@ -170,7 +171,7 @@ class Talk:
                 return ToolAnswer(outcome="refused", kind="user_gone", message=msg)
             try:
                 with waiting(self._launch.clock, time.monotonic):  # how long the user takes is no work of the agent
-                    reply = await self._user.reply(question, self._launch.clock)
+                    reply = await self._user.reply(question, Trying(self._launch.id, self._launch.clock), self._spent)
             except UserError as error:
                 return self._failed(error)
             except StoreError as error:  # its world cannot be reached: our failure, so the launch is made again
@@ -179,7 +180,6 @@ class Talk:
                 return ToolAnswer(
                     outcome="error", kind="world_lost", message="the user cannot be reached any more", code=503
                 )
-            self._launch.user_usage = self._launch.user_usage.plus(reply.usage)
             return self._told(question, reply)
 
     def _told(self, question: str, reply: Reply) -> ToolAnswer:
@@ -198,17 +198,17 @@ class Talk:
 
     def _failed(self, error: UserError) -> ToolAnswer:
         launch = self._launch
-        launch.user_usage = launch.user_usage.plus(error.usage)
         launch.findings.add("user_simulator_error", str(error))
         launch.end("user_simulator_error")
-        told: dict[str, JsonValue] = {"tokens": error.usage.model_dump(mode="json")}
         return ToolAnswer(
             outcome="error",
             kind="user_simulator_error",
             message="the user cannot be reached; the trial ends",
             code=503,
-            aside={"user": told},
         )
+
+    def _spent(self, usage: Usage) -> None:
+        self._launch.user_usage = self._launch.user_usage.plus(usage)
 
     def _question(self, question: str, reply: str | None, words: str) -> Question:
         user = self._launch.body.user

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pydantic import JsonValue
 
-from orchestrator.gateway.clock import WorkingClock
+from orchestrator.gateway.calls import Trying
 from orchestrator.records.usage import NOTHING_USED, Usage
 
 
@@ -40,17 +40,16 @@ class Reply:
 class UserError(Exception):
     """The user cannot be played, which is no act of the agent."""
 
-    def __init__(self, message: str, usage: Usage) -> None:
-        super().__init__(message)
-        self.usage = usage
-        """What was used all the same."""
-
 
 class TaskUser(Protocol):
     """Whom an agent can ask."""
 
-    async def reply(self, question: str, clock: WorkingClock) -> Reply:
-        """Return what the user says to a question. Raises UserError. Time in which the user is waited for is the caller's to count."""
+    async def reply(self, question: str, trying: Trying, spent: Callable[[Usage], None]) -> Reply:
+        """Return what the user says to a question. Raises UserError.
+
+        ``trying``: for whom models are asked. ``spent`` hears of each model call at once, so that nothing of a turn that is cut off is
+        lost. Time in which the user is waited for is the caller's to count.
+        """
         ...
 
     def recall(self, question: str, words: str) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tool_world import recorded
 
 from orchestrator.gateway.ask import LONGEST_QUESTION, ScriptedUser
+from orchestrator.gateway.calls import Trying
 from orchestrator.gateway.clock import WorkingClock
 from orchestrator.records.outcome import Question, Seal
 from orchestrator.spec.task import User
@@ -32,7 +33,7 @@ def user(script=None):
 
 
 def answer(played, question):
-    reply = asyncio.run(played.reply(question, WorkingClock()))
+    reply = asyncio.run(played.reply(question, Trying("t", WorkingClock()), lambda _usage: None))
     return reply.id, reply.words
 
 

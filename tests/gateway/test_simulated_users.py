@@ -6,10 +6,19 @@ import asyncio
 import json
 from contextlib import asynccontextmanager
 
+import aiohttp
 import pytest
 from gateway_world import PRICE
-from provider_world import ANSWER, KEY, error, provider
+from provider_world import ANSWER, KEY, chunk, error, provider, stream
+from pydantic import SecretStr
 
+from orchestrator.gateway.calls import Route, Trying
+from orchestrator.gateway.clock import WorkingClock
+from orchestrator.gateway.config import ProviderConfig
+from orchestrator.gateway.limiter import Limiter
+from orchestrator.gateway.simulator import ModelUser
+from orchestrator.gateway.upstream import HttpProvider
+from orchestrator.gateway.users import UserError
 from orchestrator.records.usage import Usage
 from orchestrator.spec.task import User
 from orchestrator.spec.user import user_prompt
@@ -196,3 +205,34 @@ def test_anthropics_api_is_spoken_too(world):
     assert (first[1]["message"], second[1]) == ("Hi.", {"message": "Bye.", "done": True, "turns_left": 0})
     assert PERSONA in seen[0][1]["system"]
     assert seal.user_usage.plus(Usage()).output == 8
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_an_agent_that_asks_for_a_long_answer_gets_its_beginning(goes_on):
+    async def slow(_request):
+        await asyncio.sleep(3)
+
+    async def test():
+        steps = (slow, stream(*[chunk("word " * 200)] * 60, pause=0.02) if goes_on else slow)
+        async with provider(*steps) as (url, seen), aiohttp.ClientSession() as session:
+            config = ProviderConfig(base_url=url, key=SecretStr(KEY), attempts=1)
+            route = Route("sim/gpt-u", HttpProvider("sim", config, session), Limiter(4))
+
+            async def act(_tool, _arguments):
+                raise AssertionError
+
+            user = ModelUser(route, PRICE, user_prompt(PERSONA), None, act=act, patience_s=0.4)
+            spent = []
+            try:
+                words = (await user.reply("Write a million words!", Trying("t", WorkingClock()), spent.append)).words
+            except UserError as failed:
+                words = str(failed)
+            return words, spent, [body.get("stream") for _, body in seen]
+
+    words, spent, streams = run(test)
+    assert streams == [None, True]
+    if goes_on:
+        assert (len(words), words[:10], len(spent)) == (4000, "word word ", 1)
+        assert spent[0].output > 500
+    else:
+        assert "did not answer" in words
