@@ -23,7 +23,7 @@ from orchestrator.plan.cost import NANO, dollars, most_nano_usd, nano
 from orchestrator.records import keys
 from orchestrator.records.ids import TrialId
 from orchestrator.records.lease import Reservation
-from orchestrator.records.manifest import RunManifest
+from orchestrator.records.manifest import ManifestTask, RunManifest
 from orchestrator.records.outcome import Outcome
 from orchestrator.trial.allowance import Unlimited
 
@@ -206,8 +206,22 @@ def most_by_pair(manifest: RunManifest) -> dict[tuple[str, str], int]:
             if most is None:
                 msg = f"agent {agent.name}: a run with a spending limit needs the prices of all its models"
                 raise RefusedError(msg)
-            found[task.id, agent.name] = most
+            found[task.id, agent.name] = most + _most_of_user(task)
     return found
+
+
+def _most_of_user(task: ManifestTask) -> int:
+    """Return what the model can cost at most that plays the task's user: it has as many tokens as the agent. Raises RefusedError."""
+    model = None if task.user is None else task.user.model
+    if model is None:
+        return 0
+    table = {} if task.user_price is None else {model: task.user_price.price}
+    tokens_alone = task.budgets.model_copy(update={"max_cost_usd": None})  # what limits the cost is the agent's
+    most = most_nano_usd(tokens_alone, [model], table)
+    if most is None:
+        msg = f"task {task.id}: a run with a spending limit needs the price of {model}, which plays the user"
+        raise RefusedError(msg)
+    return most
 
 
 def _refusal(now: Balance, trial: TrialId, most: int) -> SpendingLimitError:

@@ -161,12 +161,9 @@ class Talk:
     async def ask(self, question: str) -> ToolAnswer:
         """Put a question and return the reply; one after the other, since each depends on those before."""
         async with self._turns:
-            if self._is_over or len(self.questions) >= self._most:
-                why = (
-                    "has ended the conversation"
-                    if self._is_over
-                    else f"has answered {self._most} questions and says no more"
-                )
+            if self._is_over or not self._left:
+                said = f"has answered {len(self.questions)} questions and says no more"
+                why = "has ended the conversation" if self._is_over else said
                 msg = f"the user {why}; go on with what you know, or finish"
                 return ToolAnswer(outcome="refused", kind="user_gone", message=msg)
             try:
@@ -217,7 +214,9 @@ class Talk:
 
     @property
     def _left(self) -> int:
-        return self._most - len(self.questions)
+        """Turns that the user answers yet; none once its model has used as many tokens as the task gives an agent."""
+        is_spent = self._launch.user_usage.total >= self._launch.body.budgets.max_tokens
+        return 0 if is_spent else self._most - len(self.questions)
 
     def recall(self, arguments: dict[str, Any], result: Mapping[str, Any]) -> None:
         """Know a question that an earlier process has put, with the event that tells what came of it."""

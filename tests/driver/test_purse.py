@@ -13,12 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.driver.purse import Purse
+from orchestrator.driver.purse import Purse, most_by_pair
 from orchestrator.errors import RefusedError, SpendingLimitError, StoreError
 from orchestrator.plan.trials import all_trials, remaining
 from orchestrator.records.ids import TrialId
 from orchestrator.records.lease import Reservation
 from orchestrator.records.outcome import Outcome
+from orchestrator.records.prices import KnownPrice
+from orchestrator.records.usage import Usage
+from orchestrator.settings import Price
+from orchestrator.spec.task import User
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -48,6 +52,18 @@ def test_a_launch_is_noted_before_it_starts_and_settled_by_its_outcome() -> None
     assert (noted.trial, noted.launch, noted.epoch, noted.nano_usd) == ("t@a:1", 1, 1, USD)
     assert (during.spent, during.running, during.left) == (0, USD, 2 * USD)
     assert (after.spent, after.running, after.left) == (400, 0, 3 * USD - 400)
+
+
+def test_the_model_that_plays_a_user_counts_as_well() -> None:
+    played = User(mode="model", model="x/u", persona="user.md")
+    price = KnownPrice(price=Price(input=1, output=40), source="test")
+    task = costly_task("t", 0).model_copy(update={"user": played, "user_price": price})
+    most = most_by_pair(costly_run(task, models=()))
+    assert most == {("t", "a"): task.budgets.max_tokens * 40_000}  # nano-USD for a token of the dearest kind
+    with pytest.raises(RefusedError, match="needs the price of x/u, which plays the user"):
+        most_by_pair(costly_run(task.model_copy(update={"user_price": None}), models=()))
+    outcome = outcome_of("t@a:1", 5).model_copy(update={"user_usage": Usage(cost_nano_usd=7)})
+    assert outcome.spent_nano_usd == 12
 
 
 def test_a_launch_waits_for_what_may_come_back_and_nobody_overtakes_it() -> None:

@@ -236,3 +236,14 @@ def test_an_agent_that_asks_for_a_long_answer_gets_its_beginning(goes_on):
         assert spent[0].output > 500
     else:
         assert "did not answer" in words
+
+
+def test_a_played_user_has_no_more_tokens_than_an_agent(world):
+    async def test():
+        async with talking(world, says("More."), budgets={"max_tokens": 200}) as (here, inside, seen):
+            found = [await say(inside, "Go on.") for _ in range(3)]
+            return found, len(seen), await here.client.seal(inside.launch)
+
+    found, asked, seal = run(test)  # a call takes 120 tokens, and the one that reaches the limit is the last
+    assert [status for status, _ in found] == [200, 200, 409]
+    assert (asked, seal.stopped, found[2][1]["error"]["type"]) == (2, None, "user_gone")
