@@ -13,9 +13,9 @@ import orjson
 
 from orchestrator.records.event import Event
 
-_OF_THE_TRIAL = frozenset(
-    {"run", "trial", "launch", "seed", "sha256_before", "sha256", "digests", "end_in_s", "started"}
-)
+_OF_THE_TRIAL = frozenset({"run", "trial", "launch", "seed", "sha256_before", "end_in_s", "started"})
+_OVER_IDS = frozenset({"sha256", "digests"})
+"""Fields of an event that hold digests over bytes with ids in them. Deeper down a digest stands for an image or a file that was sent."""
 _ID_KEYS = frozenset({"id", "call_id"})
 _AS_THEY_ARE = frozenset({"arguments", "content", "params", "tools", "escalation"})
 """Fields whose inside is what was said: an ``id`` in there is the task's, not a provider's."""
@@ -32,6 +32,7 @@ def plain(events: Iterable[Event]) -> Iterator[dict[str, Any]]:
         data = {
             name: places.get(value, value) if name in _PLACES and isinstance(value, int) else value
             for name, value in event.data.items()
+            if name not in _OVER_IDS
         }
         yield {"type": event.type, "source": event.source, **_without(data, ids)}
 

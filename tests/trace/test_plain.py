@@ -39,6 +39,16 @@ def test_what_was_done_does(change: dict[str, Any]) -> None:
     assert plain_digest(trajectory()) != plain_digest(trajectory(**change))
 
 
+@pytest.mark.parametrize("kind", ["model_request", "tool_result"])
+def test_another_image_is_another_trajectory(kind: str) -> None:
+    def sent(digest: str) -> str:
+        image = {"type": "media", "media_type": "image/png", "url": None, "sha256": digest, "bytes": 9}
+        data = {"model_request": {"messages": [{"role": "user", "parts": [image]}]}, "tool_result": {"media": [image]}}
+        return plain_digest([Event(seq=0, t=0, source="agent", type=kind, data=data[kind])])  # type: ignore[arg-type]
+
+    assert sent("a" * 64) == sent("a" * 64) != sent("b" * 64)
+
+
 def test_an_id_is_the_same_wherever_it_stands() -> None:
     events = list(plain(trajectory()))
     assert events[2]["id"] == events[4]["id"]
